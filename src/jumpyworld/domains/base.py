@@ -1,0 +1,122 @@
+"""What every domain knows about itself."""
+
+import abc
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jumpyworld.errors import DataError, MissingExtraError
+
+
+@dataclass(frozen=True)
+class Collection:
+    """How OGBench collects a domain's standard data set.
+
+    Attributes:
+        episodes: training episodes; a tenth as many further ones are kept for validation.
+        steps: rows per episode; the last row is the final state.
+        noise: standard deviation of the Gaussian noise on actions (mazes) or plans (cubes).
+        rate: transitions per second and core, measured, for telling a user what to expect.
+    """
+
+    episodes: int
+    steps: int
+    noise: float
+    rate: int
+
+
+@dataclass(frozen=True)
+class Domain(abc.ABC):
+    """One OGBench domain: dimensions, what a goal means, and how to make its environment.
+
+    ``success`` and ``reward`` are written with array operators alone, so that they take NumPy and
+    JAX arrays, any leading batch dimensions, and work under ``jit`` and ``vmap``.
+
+    Attributes:
+        name: OGBench's data set name, such as ``antmaze-large-navigate-v0``.
+        alias: the paper's name, such as ``antmaze-large`` or ``cube-3``.
+        observation_dim: dimensions of a state, which is also that of a goal.
+        action_dim: dimensions of an action; actions lie in [-1, 1].
+        max_episode_steps: episode limit in evaluation.
+        collection: how the standard data set is collected.
+    """
+
+    name: str
+    alias: str
+    observation_dim: int
+    action_dim: int
+    max_episode_steps: int
+    collection: Collection
+
+    num_tasks = 5
+
+    @property
+    def env_id(self) -> str:
+        """Gymnasium id: the data set's name without its kind of behaviour."""
+        *world, _, version = self.name.split("-")
+        return "-".join([*world, version])
+
+    @abc.abstractmethod
+    def goal_features(self, observations):
+        """Return the part of observations [..., d] that decides success: [..., k, p].
+
+        ``k`` counts the objects that must be placed and ``p`` the coordinates of each, in the
+        observation's own units.
+        """
+
+    @property
+    @abc.abstractmethod
+    def tolerance(self) -> float:
+        """Largest distance of an object from its place, in the observation's own units."""
+
+    @property
+    @abc.abstractmethod
+    def reward_offset(self) -> int:
+        """What ``reward`` adds to OGBench's single-task reward: the reward of success."""
+
+    def objects_in_place(self, states, goal):
+        """Say for each object whether it is at its goal: bool [..., k].
+
+        Args:
+            states: observations in raw units [..., d].
+            goal: observation at the goal, [d] or broadcastable against ``states``.
+        """
+        self._check_dim("states", states)
+        self._check_dim("goal", goal)
+        gap = self.goal_features(states) - self.goal_features(goal)
+        return (gap * gap).sum(-1) <= self.tolerance**2
+
+    def success(self, states, goal):
+        """Say whether states [..., d] satisfy ``goal``: bool [...]. OGBench's own predicate."""
+        return self.objects_in_place(states, goal).all(-1)
+
+    def reward(self, states, goal):
+        """Return the planning reward of states [..., d]: the number of objects in place, [...].
+
+        For mazes that is the success indicator. It equals OGBench's single-task reward plus
+        ``reward_offset``; a constant does not change which plan is best.
+        Paper: silent on the reward; this is the reading that its sources support best.
+        """
+        return self.objects_in_place(states, goal).sum(-1)
+
+    def make_env(self, seed: int = 0, **kwargs: Any):
+        """Make the environment; ``seed`` fixes every episode that ``reset()`` will start.
+
+        Args:
+            seed: start of the episode sequence; ``reset(seed=...)`` starts another.
+            kwargs: passed to OGBench's environment, such as ``terminate_at_goal=False``.
+        """
+        try:
+            from jumpyworld.domains.envs import make
+        except ImportError as error:
+            raise MissingExtraError(error.name or "ogbench", "ogbench") from error
+        return make(self.env_id, seed, **kwargs)
+
+    def _check_dim(self, what: str, array) -> None:
+        shape = np.shape(array)
+        if not shape or shape[-1] != self.observation_dim:
+            raise DataError(
+                f"{self.alias}: {what} of shape {shape}; the last dimension must be "
+                f"{self.observation_dim}"
+            )

@@ -1,0 +1,34 @@
+"""Errors that a user can act on: one line that names the file or field, the value, and what to do.
+
+The command line prints these without a traceback and exits with status 2. Anything else that
+escapes is a defect of ours and keeps its traceback.
+"""
+
+
+class JumpyError(Exception):
+    """Base of every error that is the input's fault rather than ours."""
+
+
+class DataError(JumpyError):
+    """A dataset, or a file that should hold one, is wrong."""
+
+
+class CheckpointError(JumpyError):
+    """A checkpoint is damaged, incomplete, or belongs to another configuration."""
+
+
+class ConfigError(JumpyError):
+    """A setting is outside what the code can do."""
+
+
+class PlanError(JumpyError):
+    """A planning request cannot be answered."""
+
+
+class MissingExtraError(JumpyError):
+    """An optional dependency is needed and not installed."""
+
+    def __init__(self, package: str, extra: str):
+        super().__init__(
+            f"{package} is not installed: pip install 'jumpyworld[{extra}]' (or: make install)"
+        )

@@ -1,0 +1,225 @@
+"""Settings of a geometric horizon model and its training, and four named sets of them.
+
+``paper`` holds the values of the paper's GHM hyperparameter table, literally where it speaks. The
+others are ours: the network sees displacements instead of positions (``frame="moving"``), data
+larger than the noise (``normaliser="scaled"``), long horizons as often as short ones
+(``gamma_sampler="mixture"``) and a target network fast enough for a run of minutes.
+
+A target that moves by ``target_rate`` a step is renewed steps x rate times, and each renewal is
+about one Bellman iteration; their number should be several times the longest horizon.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from jumpyworld.errors import ConfigError
+from jumpyworld.flows import Grid, Solver
+from jumpyworld.nn.embed import GammaEmbed
+from jumpyworld.nn.film_unet import Skip
+from jumpyworld.nn.normaliser import NormaliserKind
+
+FrameKind = Literal["absolute", "moving"]
+DiscountLaw = Literal["uniform", "log_uniform", "mixture"]
+ZSource = Literal["goals", "one_hot"]
+Preset = Literal["paper", "base", "small", "debug"]
+
+
+@dataclass(frozen=True)
+class GHMConfig:
+    """Everything that decides what a GHM run does; plain values only, so it is JSON as it stands.
+
+    The defaults are the paper's (label ``table:fm-td-consistency-hparams``).
+
+    Attributes:
+        width: units of every hidden layer (block, encoder and embedding widths). Paper 1024.
+        stages: U-Net blocks down, and up. Paper 3.
+        embed_dim: sinusoid features of t and of gamma. Paper 256.
+        embed_scale: factor on t and gamma before their sinusoids. Paper silent.
+        gamma_embed: what gamma's sinusoid sees, ``gamma`` or ``log_horizon``.
+        skip: how up blocks take their skips, ``concat`` or ``add``. Paper silent.
+        films_per_block: modulated LayerNorms per block, 1 or 2. Paper silent.
+        linear_mix: no activation after the sum of conditioning parts, so that FiLM can be cached.
+        frame: ``absolute`` (the paper's field) or ``moving`` (with the state, see ``Frame``).
+        normaliser: ``standard``, ``identity`` or ``scaled`` (standard times ``data_scale``).
+        data_scale: size of the data in units of the noise, for ``scaled``.
+        solver: ``euler`` (paper) or ``midpoint``; in training and by default in sampling.
+        train_steps: ODE steps of a bootstrap target. Paper 10.
+        eval_steps: ODE steps of a sample. Paper 20.
+        bootstrap_grid: ``scaled`` (step t / train_steps) or ``fixed`` (1 / train_steps).
+        unroll: ODE steps per iteration of the compiled loop; ``train_steps`` suits a GPU.
+        gamma_min: smallest discount trained. Paper: gamma_min in the text, 0 in Algorithm 1.
+        gamma_max: largest discount trained, below 1. Paper 0.996.
+        gamma_sampler: law of gamma. Paper uniform.
+        beta_sampler: law of beta, cut off at the row's gamma. Paper uniform.
+        batch_size: rows per gradient step, K. Paper 256.
+        hc_fraction: share of rows with horizon consistency; 0 is TD-Flow. Paper 0.25 antmaze, 0.15
+            cube.
+        uncond_fraction: share of rows with z (and the action) masked. Paper 0.1.
+        mask_action: masked rows lose the action as well as z.
+        reduction: ``sum`` (squared norm, paper) or ``mean`` over state dimensions.
+        z_source: ``goals`` (states of the dataset) or ``one_hot`` (a finite set of policies).
+        goal_trajectory: share of goals from the row's own future; the rest is random. Paper 0.5.
+        goal_discount: of the geometric offset to a trajectory goal. Paper 0.995.
+        learning_rate: Adam's. Paper 1e-4.
+        adam_eps: Adam's. Paper silent.
+        weight_decay: decoupled. Paper 0.
+        grad_clip: largest global gradient norm; 0 for none. Paper none.
+        target_rate: share of the online weights that enters the target each step, 1 - zeta. Paper
+            5e-4.
+        gradient_steps: length of a full run. Paper 3M.
+    """
+
+    width: int = 1024
+    stages: int = 3
+    embed_dim: int = 256
+    embed_scale: float = 1000.0
+    gamma_embed: GammaEmbed = "gamma"
+    skip: Skip = "concat"
+    films_per_block: int = 1
+    linear_mix: bool = False
+    frame: FrameKind = "absolute"
+    normaliser: NormaliserKind = "standard"
+    data_scale: float = 10.0
+    solver: Solver = "euler"
+    train_steps: int = 10
+    eval_steps: int = 20
+    bootstrap_grid: Grid = "scaled"
+    unroll: int = 1
+    gamma_min: float = 0.0
+    gamma_max: float = 0.996
+    gamma_sampler: DiscountLaw = "uniform"
+    beta_sampler: DiscountLaw = "uniform"
+    batch_size: int = 256
+    hc_fraction: float = 0.25
+    uncond_fraction: float = 0.1
+    mask_action: bool = True
+    reduction: Literal["sum", "mean"] = "sum"
+    z_source: ZSource = "goals"
+    goal_trajectory: float = 0.5
+    goal_discount: float = 0.995
+    learning_rate: float = 1e-4
+    adam_eps: float = 1e-8
+    weight_decay: float = 0.0
+    grad_clip: float = 0.0
+    target_rate: float = 5e-4
+    gradient_steps: int = 3_000_000
+
+    def __post_init__(self):
+        for name in ("width", "stages", "train_steps", "eval_steps", "unroll", "batch_size"):
+            _require(self, name, getattr(self, name) >= 1, "at least 1")
+        _require(self, "embed_dim", self.embed_dim > 0 and self.embed_dim % 2 == 0, "even, above 0")
+        _require(self, "films_per_block", self.films_per_block in (1, 2), "1 or 2")
+        _require(self, "gamma_min", 0 <= self.gamma_min < self.gamma_max, "in [0, gamma_max)")
+        _require(self, "gamma_max", self.gamma_max < 1, "below 1")
+        for name in ("hc_fraction", "uncond_fraction", "goal_trajectory"):
+            _require(self, name, 0 <= getattr(self, name) <= 1, "in [0, 1]")
+        _require(self, "goal_discount", 0 <= self.goal_discount < 1, "in [0, 1)")
+        _require(self, "target_rate", 0 < self.target_rate <= 1, "in (0, 1]")
+        for name in ("data_scale", "embed_scale", "learning_rate", "adam_eps"):
+            _require(self, name, getattr(self, name) > 0, "above 0")
+        for name in ("weight_decay", "grad_clip"):
+            _require(self, name, getattr(self, name) >= 0, "at least 0")
+        for field in dataclasses.fields(self):
+            choices = get_args(field.type)
+            allowed = f"one of {', '.join(map(str, choices))}"
+            _require(self, field.name, not choices or getattr(self, field.name) in choices, allowed)
+        layout = self.layout
+        if layout.plain < 0:
+            raise ConfigError(
+                f"hc_fraction={self.hc_fraction} and uncond_fraction={self.uncond_fraction} ask for "
+                f"{layout.hc + layout.unconditional} of {self.batch_size} rows"
+            )
+
+    @property
+    def layout(self) -> "BatchLayout":
+        """How many rows of a batch are of each kind."""
+        hc = _ceil(self.hc_fraction * self.batch_size)
+        unconditional = _ceil(self.uncond_fraction * self.batch_size)
+        return BatchLayout(hc, self.batch_size - hc - unconditional, unconditional)
+
+    @classmethod
+    def preset(cls, name: Preset, domain: str = "antmaze", **changes) -> "GHMConfig":
+        """Return a named configuration, with changes.
+
+        Args:
+            name: ``paper``, ``base``, ``small`` or ``debug``.
+            domain: domain name or alias; cubes take the paper's smaller consistency share.
+            changes: fields to set.
+        """
+        if name not in _PRESETS:
+            raise ConfigError(f"preset {name!r}: must be one of {', '.join(_PRESETS)}")
+        share = 0.15 if domain.startswith("cube") else 0.25
+        return cls(**{"hc_fraction": share, **_PRESETS[name], **changes})
+
+
+@dataclass(frozen=True)
+class BatchLayout:
+    """Rows of a batch, in this order: consistency, plain, unconditional.
+
+    Paper: Algorithm 1 gives the first ceil(K tau_c) rows to horizon consistency; unconditional
+    rows do not overlap them. Counts are fixed, so that array shapes are.
+
+    Attributes:
+        hc: rows with beta < gamma.
+        plain: rows with beta = gamma.
+        unconditional: rows with beta = gamma and z (and the action) masked.
+    """
+
+    hc: int
+    plain: int
+    unconditional: int
+
+    @property
+    def conditional(self) -> int:
+        """Rows that have a z."""
+        return self.hc + self.plain
+
+
+_OURS = {
+    "frame": "moving",
+    "normaliser": "scaled",
+    "gamma_sampler": "mixture",
+    "beta_sampler": "mixture",
+}
+_PRESETS = {
+    "paper": {},
+    "base": {
+        **_OURS,
+        "width": 512,
+        "batch_size": 1024,
+        "learning_rate": 5e-4,
+        "target_rate": 5e-3,
+        "gradient_steps": 300_000,
+    },
+    "small": {
+        **_OURS,
+        "width": 128,
+        "learning_rate": 1e-3,
+        "target_rate": 2e-2,
+        "gradient_steps": 25_000,
+    },
+    "debug": {
+        **_OURS,
+        "width": 32,
+        "stages": 1,
+        "embed_dim": 32,
+        "train_steps": 3,
+        "eval_steps": 4,
+        "batch_size": 32,
+        "learning_rate": 1e-3,
+        "target_rate": 5e-2,
+        "gradient_steps": 20,
+    },
+}
+
+
+def _ceil(rows: float) -> int:
+    # 0.07 * 100 is 7.000000000000001 in floating point; that is seven rows, not eight.
+    return math.ceil(rows - 1e-9)
+
+
+def _require(config: GHMConfig, name: str, ok: bool, what: str) -> None:
+    if not ok:
+        raise ConfigError(f"{name}={getattr(config, name)}: must be {what}")

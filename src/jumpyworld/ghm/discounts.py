@@ -1,0 +1,56 @@
+"""Which discounts a row is trained at.
+
+Laws on [gamma_min, gamma_max], cut off at an upper end of each row's own for beta:
+
+    uniform       in the discount itself: the paper's, horizons above 50 in 1.6 % of rows
+    log_uniform   in the logarithm of the horizon 1 / (1 - gamma): every octave alike
+    mixture       half and half
+
+Shapes: B rows.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jumpyworld.ghm.config import DiscountLaw
+
+
+def sample_discounts(
+    key: PRNGKeyArray,
+    upper: Float[Array, " B"],
+    law: DiscountLaw,
+    gamma_min: float,
+    gamma_max: float,
+) -> Float[Array, " B"]:
+    """Draw discounts from a law on [gamma_min, gamma_max], given that they are at most ``upper``.
+
+    Paper: gamma ~ U([gamma_min, gamma_max]) is law ``uniform`` with ``upper = gamma_max``;
+    beta ~ U([gamma_min, gamma]) is the same with ``upper = gamma``.
+
+    Args:
+        key: randomness.
+        upper: largest discount of each row, in [gamma_min, gamma_max] [B].
+        law: ``uniform``, ``log_uniform`` or ``mixture``.
+        gamma_min: lower end of the law.
+        gamma_max: upper end of the law, below 1.
+    """
+    value_key, kind_key = jax.random.split(key)
+    u = jax.random.uniform(value_key, upper.shape, upper.dtype)
+    uniform = gamma_min + u * (upper - gamma_min)
+    log_min, log_max = -math.log1p(-gamma_min), -math.log1p(-gamma_max)
+    log_upper = -jnp.log1p(-upper)
+    log_uniform = -jnp.expm1(-(log_min + u * (log_upper - log_min)))
+    if law == "mixture":
+        # The cut-off keeps a different share of each half, so the odds are no longer even.
+        mass_uniform = (upper - gamma_min) / (gamma_max - gamma_min)
+        mass_log = (log_upper - log_min) / (log_max - log_min)
+        share = mass_uniform / jnp.maximum(mass_uniform + mass_log, 1e-12)
+        pick = jax.random.uniform(kind_key, upper.shape, upper.dtype) < share
+        drawn = jnp.where(pick, uniform, log_uniform)
+    else:
+        drawn = uniform if law == "uniform" else log_uniform
+    # Rounding may overstep either end by one unit in the last place.
+    return jnp.clip(drawn, min(gamma_min, 1.0), upper)

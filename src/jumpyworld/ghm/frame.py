@@ -1,0 +1,118 @@
+"""The frame a velocity field is written in: fixed in space, or moving with the state.
+
+    absolute   v = w(x, t | ...)                                                the paper's
+    moving     v = s + sqrt(1 + D^2) w((x - t s) / sqrt((1-t)^2 + t^2 D^2), x / gain, t | ...)
+
+All in the model's normalised units; w is the network and D the root mean square displacement of
+the data over the horizon 1 / (1 - gamma), per dimension. On the straight path x_t - t s is
+(1-t) x0 + t (x1 - s), and its velocity minus s is (x1 - s) - x0: the moving frame hands the network
+inputs of size 1, asks for outputs of size 1, and leaves prior, path, loss and fixed point as they
+are. Without it one step of a slow system is a hundredth of the noise and drowns in it.
+
+Deviation: the paper has the absolute frame only.
+
+Shapes: d state dimension, H horizons of the table.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jumpyworld.errors import ConfigError
+from jumpyworld.ghm.config import FrameKind
+
+# Horizons, in steps, at which the displacement is tabulated; beyond the last it is held.
+HORIZONS = tuple(float(2**k) for k in range(11))
+# Normalised units. A dimension that stands still would make x - t s singular at t = 1.
+DISPLACEMENT_FLOOR = 1e-2
+
+
+class Frame(eqx.Module):
+    """Maps between a field in normalised units and a network of inputs and outputs of size 1.
+
+    Attributes:
+        displacements: RMS displacement at each of ``HORIZONS`` in normalised units [H, d]; not
+            trained.
+        gain: size of the data in normalised units.
+        kind: ``absolute`` or ``moving``.
+    """
+
+    displacements: Float[Array, "H d"]
+    gain: float = eqx.field(static=True)
+    kind: FrameKind = eqx.field(static=True)
+
+    @staticmethod
+    def num_inputs(kind: FrameKind, dim: int) -> int:
+        """Return the width of the network's input for states of ``dim`` dimensions."""
+        return dim if kind == "absolute" else 2 * dim
+
+    def displacement(self, gamma: Float[Array, ""]) -> Float[Array, " d"]:
+        """Return D at the horizon of ``gamma``, interpolated in its logarithm [d]."""
+        log_horizons = jnp.log(jnp.asarray(HORIZONS, self.displacements.dtype))
+        interpolate = jax.vmap(jnp.interp, in_axes=(None, None, 1))
+        d = interpolate(-jnp.log1p(-gamma), log_horizons, self.displacements)
+        return jnp.maximum(d, DISPLACEMENT_FLOOR)
+
+    def inputs(
+        self,
+        x: Float[Array, " d"],
+        t: Float[Array, ""],
+        s: Float[Array, " d"],
+        displacement: Float[Array, " d"],
+    ) -> Float[Array, " inputs"]:
+        """Return what the network sees of the point x at time t."""
+        if self.kind == "absolute":
+            return x
+        spread = jnp.sqrt((1.0 - t) ** 2 + (t * displacement) ** 2)
+        return jnp.concatenate([(x - t * s) / spread, x / self.gain])
+
+    def velocity(
+        self, w: Float[Array, " d"], s: Float[Array, " d"], displacement: Float[Array, " d"]
+    ) -> Float[Array, " d"]:
+        """Return the velocity that the network's output w stands for."""
+        if self.kind == "absolute":
+            return w
+        return s + jnp.sqrt(1.0 + displacement**2) * w
+
+
+def displacement_table(
+    observations: Float[np.ndarray, "N d"],
+    starts: Int[np.ndarray, " T"],
+    ends: Int[np.ndarray, " T"],
+    *,
+    horizons: tuple[float, ...] = HORIZONS,
+    num_pairs: int = 20_000,
+    seed: int = 0,
+) -> Float[np.ndarray, "H d"]:
+    """Measure how far states move within a geometric number of steps of mean ``horizon``.
+
+    Offsets are cut at the trajectory's end, so the table levels off at the length of the data.
+
+    Args:
+        observations: states in raw units [N, d].
+        starts: first row of each trajectory [T].
+        ends: last row of each trajectory, inclusive [T].
+        horizons: mean offsets in steps.
+        num_pairs: pairs of states per horizon.
+        seed: of the pairs.
+
+    Returns:
+        RMS displacement per dimension in raw units, float32 [H, d].
+    """
+    lengths = np.asarray(ends) - np.asarray(starts)
+    if lengths.sum() == 0:
+        raise ConfigError("displacement_table: the data have no transition")
+    rng = np.random.default_rng(seed)
+    # A uniform row that has a successor, and the last row of its trajectory.
+    place = rng.integers(0, lengths.sum(), num_pairs)
+    trajectory = np.searchsorted(np.cumsum(lengths), place, side="right")
+    row = place + np.asarray(starts)[trajectory] - (np.cumsum(lengths) - lengths)[trajectory]
+    end = np.asarray(ends)[trajectory]
+    table = []
+    for horizon in horizons:
+        later = np.minimum(row + rng.geometric(1.0 / horizon, num_pairs), end)
+        moved = observations[later].astype(np.float64) - observations[row]
+        table.append(np.sqrt(np.mean(np.square(moved), axis=0)))
+    return np.stack(table).astype(np.float32)

@@ -1,0 +1,25 @@
+"""Networks: MLPs, embeddings of time and discount, the FiLM U-Net, and the normaliser.
+
+Modules are Equinox modules, un-batched (callers ``vmap``), with ``key`` keyword-only.
+"""
+
+from jumpyworld.nn.embed import ContextEncoder, DiscountEmbedding, TimeEmbedding, sinusoid
+from jumpyworld.nn.film_unet import FieldNetwork, FiLMBlock, FiLMUNet, layer_norm
+from jumpyworld.nn.mlp import MLP, Linear, mish
+from jumpyworld.nn.normaliser import Normaliser, make_normaliser
+
+__all__ = [
+    "MLP",
+    "ContextEncoder",
+    "DiscountEmbedding",
+    "FiLMBlock",
+    "FiLMUNet",
+    "FieldNetwork",
+    "Linear",
+    "Normaliser",
+    "TimeEmbedding",
+    "layer_norm",
+    "make_normaliser",
+    "mish",
+    "sinusoid",
+]

@@ -1,0 +1,119 @@
+"""Configurations as JSON data, and back: values only, never the name of something to run.
+
+A dataclass is written field by field and read against its own annotations, so that a file can
+neither add a field nor change a type, and which class is built is the caller's choice alone.
+"""
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from jumpyworld.errors import CheckpointError, ConfigError
+
+T = TypeVar("T")
+
+
+def to_json(value: Any, where: str = "config") -> Any:
+    """Return ``value`` (a dataclass of plain values, nested at will) as JSON data.
+
+    Raises:
+        ConfigError: a field holds something JSON cannot give back, with the field's name.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return {f.name: to_json(getattr(value, f.name), f"{where}.{f.name}") for f in fields}
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise ConfigError(f"{where}: the key {key!r} is not a string")
+        return {key: to_json(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where} is {value}: settings must be finite")
+    if value is None or type(value) in (str, bool, int, float):
+        return value
+    raise ConfigError(f"{where} is a {type(value).__name__}: settings hold plain values only")
+
+
+def from_json(cls: type[T], data: Any, where: str = "config") -> T:
+    """Return the dataclass ``cls`` made of JSON ``data``, checked against its annotations.
+
+    Raises:
+        CheckpointError: an unknown or missing field, or a value of another type.
+    """
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{where}: {cls.__name__} needs an object, not {_brief(data)}")
+    hints = typing.get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+    for name in data:
+        if name not in fields:
+            raise CheckpointError(f"{where}.{name}: {cls.__name__} has no such field")
+    values = {}
+    for name, field in fields.items():
+        if name in data:
+            values[name] = _value(hints[name], data[name], f"{where}.{name}")
+        elif field.default is field.default_factory is dataclasses.MISSING:
+            raise CheckpointError(f"{where}.{name}: missing")
+    try:
+        return cls(**values)
+    except (ConfigError, ValueError, TypeError) as error:
+        raise CheckpointError(f"{where}: {error}") from error
+
+
+def differences(stored: Any, asked: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield (field, stored value, asked value) wherever two pieces of JSON data differ."""
+    if isinstance(stored, dict) and isinstance(asked, dict):
+        for name in sorted(stored.keys() | asked.keys()):
+            field = f"{where}.{name}" if where else name
+            yield from differences(stored.get(name), asked.get(name), field)
+    elif stored != asked or isinstance(stored, bool) != isinstance(asked, bool):
+        yield where, stored, asked
+
+
+def _value(hint: Any, data: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return data
+    if origin in (typing.Union, types.UnionType):
+        return _union(arguments, data, where)
+    if origin is typing.Annotated:
+        return _value(arguments[0], data, where)
+    if origin is typing.Literal:
+        if data in arguments and type(data) in {type(choice) for choice in arguments}:
+            return data
+    elif dataclasses.is_dataclass(hint):
+        return from_json(hint, data, where)
+    elif origin in (tuple, list) and isinstance(data, list):
+        if origin is list or arguments[1:] == (Ellipsis,):
+            return origin(_value(arguments[0], item, f"{where}[]") for item in data)
+        if len(arguments) == len(data):
+            return tuple(_value(h, d, f"{where}[]") for h, d in zip(arguments, data, strict=True))
+    elif origin is dict and isinstance(data, dict):
+        return {key: _value(arguments[1], item, f"{where}.{key}") for key, item in data.items()}
+    elif hint is float and type(data) in (int, float):
+        return float(data)
+    elif hint in (str, bool, int, float) and type(data) is hint:
+        return data
+    raise CheckpointError(f"{where}: {_brief(data)} is not {getattr(hint, '__name__', hint)}")
+
+
+def _union(choices: tuple[Any, ...], data: Any, where: str) -> Any:
+    if data is None and type(None) in choices:
+        return None
+    reason: CheckpointError | None = None
+    for choice in choices:
+        if choice is not type(None):
+            try:
+                return _value(choice, data, where)
+            except CheckpointError as error:
+                reason = reason or error
+    raise reason or CheckpointError(f"{where}: {_brief(data)} is not None")
+
+
+def _brief(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,80 @@
+"""The command as a user meets it: a process, its output, its exit status."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jumpyworld.cli import run
+
+
+def jumpy(*arguments, **kwargs):
+    command = [sys.executable, "-m", "jumpyworld.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, **kwargs)
+
+
+def test_help_answers_within_a_second():
+    """Processor time, so that a busy machine does not decide; and no heavy module is imported."""
+    code = (
+        "import sys, time\n"
+        "from jumpyworld.cli import run\n"
+        "try:\n    run(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print(time.process_time(), [m for m in ('jax', 'ogbench', 'matplotlib') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    seconds, heavy = result.stdout.splitlines()[-1].split(" ", 1)
+    assert float(seconds) < 1.0
+    assert heavy == "[]"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["data", "--help"], ["data", "generate", "--help"]])
+def test_help_of_every_depth(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run(words)
+    assert stop.value.code == 0
+    assert "usage: jumpy" in capsys.readouterr().out
+
+
+def test_info_prints_versions_devices_and_folders():
+    start = time.monotonic()
+    facts = json.loads(jumpy("info", "--json").stdout)
+    assert facts["packages"]["ogbench"] == "1.2.2" or facts["packages"]["ogbench"]
+    assert facts["devices"] and facts["folders"]["package"]
+    assert "jumpyworld" in jumpy("info").stdout
+    assert time.monotonic() - start < 60
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["data", "generate", "antmaze-huge"], "unknown domain 'antmaze-huge'"),
+        (["data", "generate", "cube-1", "--episodes", "0"], "episodes must be at least 1, not 0"),
+        (["data", "generate", "cube-1", "--workers", "0"], "workers must be at least 1, not 0"),
+        (["data", "generate", "cube-1", "--seed", "-3"], "seed must not be negative, not -3"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_status(words, message, tmp_path, capsys):
+    assert run([*words, "--out", str(tmp_path / "new")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("jumpy: error: ") and message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.glob("*/*.npz"))
+
+
+def test_unwritable_folder_is_named(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert run(["data", "generate", "pointmaze-medium", "--out", str(tmp_path / "file")]) == 2
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_is_no_error():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jumpyworld.cli", "data", "list"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    assert process.wait() == 0
+    assert b"Traceback" not in process.stderr.read()
