@@ -311,9 +311,11 @@ def test_odd_booleans_become_plain_ones(tmp_path):
     path = tmp_path / "set.npz"
     flags = (np.arange(ROWS) % 50 == 49).astype(np.uint8) * 255
     members = dict(good_members())
-    members["terminals.npy"] = npy(header("'|b1'", f"({ROWS},)"), flags.tobytes())
-    write_zip(path, members.items())
-    assert load(path).ends.tolist() == [49, 99, 149]
+    odd = npy(header("'|b1'", f"({ROWS},)"), flags.tobytes())
+    write_zip(path, (members | {"terminals.npy": odd, "padded.npy": odd}).items())
+    data = load(path)
+    assert data.ends.tolist() == [49, 99, 149]
+    assert data.extras["padded"].view(np.uint8).max() == 1
 
 
 def test_compressed_constant_data_is_no_bomb(tmp_path):

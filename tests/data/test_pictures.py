@@ -41,7 +41,7 @@ def test_pictures_are_png_files_of_a_readable_size(name, tmp_path):
     picture = pixels(tmp_path / "a.png")
     height, width, _ = picture.shape
     assert 500 < height < 1500 and 900 < width < 2500
-    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 50
+    assert len(np.unique(picture.astype(int) @ [1, 256, 256**2])) > 50
     assert (picture[[0, -1]] == 255).all()  # nothing is cut off at the top or bottom
     assert [p.name for p in tmp_path.iterdir()] == ["a.png"]
 
@@ -64,7 +64,7 @@ def test_equal_data_give_equal_files_and_other_data_others(tmp_path):
     assert a != c
 
 
-@pytest.mark.parametrize(("d", "da"), [(1, 1), (2, 2), (3, 40), (40, 3), (40, 40)])
+@pytest.mark.parametrize(("d", "da"), [(1, 1), (3, 40), (40, 3)])
 def test_unknown_domains_get_histograms(d, da, tmp_path):
     rng = np.random.default_rng(0)
     states, actions = rng.normal(size=(30, d)), rng.uniform(-1, 1, (30, da))
@@ -98,7 +98,7 @@ def test_global_settings_stay_as_they_were(tmp_path):
 
 def test_a_path_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="file/a.png: cannot be written"):
+    with pytest.raises(DataError, match=r"file/a\.png: cannot be written"):
         draw(make("cube-1"), tmp_path / "file" / "a.png")
 
 

@@ -18,7 +18,7 @@ from jumpyworld.data import (
     sample_transitions,
 )
 from jumpyworld.data.dataset import bounds
-from jumpyworld.data.relabel import geometric_offsets
+from jumpyworld.data.relabel import _exponential, geometric_offsets
 from jumpyworld.errors import ConfigError
 
 MILLION = 1_000_000
@@ -90,12 +90,10 @@ def test_a_million_future_goals_lie_in_the_rows_own_future(ragged, kind):
         (0.0, 50),
         (0.5, 1000),
         (0.9, 1000),
-        (0.98, 30),
         (0.99, 1000),
         (0.995, 200),
         (0.995, 2000),
         (0.995, 20_000),
-        (0.999, 2000),
         (0.9999, 20_000),
         (0.999999, 200_000),
     ],
@@ -160,10 +158,9 @@ def test_random_goals_are_uniform_over_rows_with_a_successor(ragged):
     "mixture",
     [
         GoalMixture(),
-        GoalMixture(current=0, geometric=0.5, uniform=0, random=0.5, discount=0.995),
-        GoalMixture(current=0.2, geometric=0, uniform=0.5, random=0.3),
+        GoalMixture(current=0.0, geometric=0.5, uniform=0.0, random=0.5, discount=0.995),
         GoalMixture(current=0.1, geometric=0.2, uniform=0.3, random=0.4),
-        GoalMixture(current=0.001, geometric=0, uniform=0.999, random=0),
+        GoalMixture(current=0.001, geometric=0.0, uniform=0.999, random=0.0),
     ],
 )
 def test_shares_of_the_mixture(ragged, mixture):
@@ -193,7 +190,7 @@ def test_shares_of_the_mixture(ragged, mixture):
 def test_kinds_of_share_zero_never_appear(ragged):
     data = device_data(ragged)
     # Thirds do not sum to one in float32; what is missing must not become the unused kind.
-    mixture = GoalMixture(current=1 / 3, geometric=1 / 3, uniform=1 / 3, random=0)
+    mixture = GoalMixture(current=1 / 3, geometric=1 / 3, uniform=1 / 3, random=0.0)
     index = jnp.asarray(np.resize(ragged.valid_indices, MILLION), jnp.int32)
     draw = jax.jit(lambda key: sample_goal_indices(data, key, index, mixture))
     goal = np.asarray(draw(batch_key(0, 0)))
@@ -208,8 +205,8 @@ ROWS = 40
 @functools.cache
 def drawer(kind, discount):
     def draw(key, start, end):
-        empty, index = jnp.zeros((0, 1)), jnp.arange(ROWS, dtype=jnp.int32)
-        data = DeviceData(empty, empty, index, start, end)
+        rows, index = jnp.zeros((ROWS, 1)), jnp.arange(ROWS, dtype=jnp.int32)
+        data = DeviceData(rows, rows, index, start, end)
         return sample_goal_indices(data, key, index, only(kind, discount))
 
     return jax.jit(draw)
@@ -217,7 +214,7 @@ def drawer(kind, discount):
 
 @given(
     st.sets(st.integers(0, ROWS - 2)),
-    st.sampled_from([("uniform", 0.5), *[("geometric", g) for g in (0.0, 0.9, 0.9999999)]]),
+    st.sampled_from([("uniform", 0.5), *[("geometric", g) for g in (0.0, 0.9999999)]]),
     st.integers(0, 2**31 - 1),
 )
 @settings(max_examples=60, deadline=None)
@@ -240,6 +237,14 @@ def test_offsets_stay_in_range_when_the_discount_is_almost_one():
     draw = jax.jit(lambda key: geometric_offsets(key, limit, 1 - 1e-12))
     offsets = np.asarray(draw(batch_key(0, 0)))
     assert offsets.min() >= 1 and offsets.max() <= 2**30 + 1
+
+
+def test_small_waiting_times_are_not_coarse():
+    # -log(uniform) has 84,000 values below 0.01 in float32, and 10,000 draws repeat 600 of them.
+    draws = np.asarray(jax.jit(lambda key: _exponential(key, (MILLION,)))(batch_key(0, 0)))
+    small = draws[draws < 0.01]
+    assert draws.min() > 0 and len(small) > 9000
+    assert len(np.unique(small)) > 0.999 * len(small)
 
 
 @pytest.mark.parametrize(

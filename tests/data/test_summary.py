@@ -87,14 +87,14 @@ def test_values_that_are_not_finite_leave_no_nan(domain):
 
 
 def test_a_point_in_the_medium_maze_by_hand():
-    still = [[0, 0]] * 12
+    still = [[0, 0]] * 13
     walking = [[0.2 * t, 0] for t in range(12)]  # 0 to 2.2: from cell (1, 1) into (1, 2)
     away = [[-4, 0], [100, 0]]  # in the outer wall, and outside
-    found = summarise(make(still + walking + away, [11, 11, 1], domain="pointmaze-medium")).maze
+    found = summarise(make(still + walking + away, [12, 11, 1], domain="pointmaze-medium")).maze
     assert (found.cells_visited, found.cells_free) == (2, 26)
-    assert found.in_wall == pytest.approx(2 / 26)
-    assert found.speed == pytest.approx((11 * 0.2 + 104) / 23 / 0.1)
-    assert found.stuck == 0.5  # two windows of ten steps in each of the first two
+    assert found.in_wall == pytest.approx(2 / 27)
+    assert found.speed == pytest.approx((11 * 0.2 + 104) / 24 / 0.1)
+    assert found.stuck == pytest.approx(3 / 5)  # three windows of ten steps, then two
     assert found.upside_down is None
 
 
@@ -112,9 +112,10 @@ def test_trajectories_too_short_to_be_stuck():
 
 
 def test_an_ant_on_its_back():
-    states = np.zeros((4, 29))
-    states[:, 3:7] = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, -2], [0.1, 0, 0.2, 0]]
-    assert summarise(make(states, domain="antmaze-medium")).maze.upside_down == 0.5
+    states = np.zeros((5, 29))
+    up, turned, flipped_x, flipped_y = [1, 0, 0, 0], [0, 0, 0, -2], [0, 1, 0, 0], [0.1, 0, 0.2, 0]
+    states[:, 3:7] = [up, turned, turned, flipped_x, flipped_y]
+    assert summarise(make(states, domain="antmaze-medium")).maze.upside_down == pytest.approx(2 / 5)
 
 
 def test_a_maze_without_the_simulator_keeps_what_needs_no_walls(monkeypatch):

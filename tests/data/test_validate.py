@@ -158,7 +158,7 @@ def test_shortest_sets():
 def test_bounds_of_actions_may_be_set():
     arrays = good()
     arrays["actions"] *= 2
-    build(arrays, action_low=-2, action_high=2)
+    build(arrays, action_low=-2.0, action_high=2.0)
     with pytest.raises(DataError, match=r"outside \[-1\.0, 1\.0\]"):
         build(arrays)
 

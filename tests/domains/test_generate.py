@@ -248,6 +248,18 @@ def test_cube_play_looks_like_ogbenchs():
     assert np.abs(np.concatenate([e.actions for e in episodes])).max() <= 1
 
 
+@pytest.mark.parametrize("alias", ["pointmaze-large", "antmaze-large", "cube-2"])
+def test_an_episode_is_what_the_real_environment_does(alias):
+    """From the same reset, ``env.step`` with the stored actions gives the stored episode, exactly."""
+    domain = domains.get(alias)
+    maker = episode_maker(domain, 300, domain.collection.noise)
+    episode = maker(episode_generator(2, "val", 1))
+    maker.reset(episode_generator(2, "val", 1))
+    for t in range(299):
+        observation = maker.env.step(episode.actions[t])[0]
+        np.testing.assert_array_equal(np.float32(observation), episode.observations[t + 1])
+
+
 # Replay: the stored simulator state and action give the stored next observation.
 
 REPLAYS = {

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Num, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from jumpyworld.data import validate
 
@@ -90,9 +90,9 @@ class Dataset:
     @classmethod
     def from_arrays(
         cls,
-        observations: Num[np.ndarray, "N d"],
-        actions: Num[np.ndarray, "N da"],
-        terminals: Shaped[np.ndarray, " N"],
+        observations: np.ndarray,
+        actions: np.ndarray,
+        terminals: np.ndarray,
         *,
         extras: Mapping[str, np.ndarray] | None = None,
         domain: str | None = None,
@@ -214,8 +214,8 @@ def bounds(terminals: Bool[np.ndarray, " N"]) -> tuple[np.ndarray, np.ndarray]:
 
 def states_from_transitions(
     source: str,
-    observations: Num[np.ndarray, "M d"],
-    next_observations: Num[np.ndarray, "M d"],
+    observations: np.ndarray,
+    next_observations: np.ndarray,
     last: Bool[np.ndarray, " M"],
     others: Mapping[str, np.ndarray],
     allow: Collection[str] = (),

@@ -63,6 +63,8 @@ class GHMConfig:
         goal_trajectory: share of goals from the row's own future; the rest is random. Paper 0.5.
         goal_discount: of the geometric offset to a trajectory goal. Paper 0.995.
         learning_rate: Adam's. Paper 1e-4.
+        final_lr_fraction: learning rate after ``gradient_steps`` over the first one, reached along
+            a cosine; 1 keeps it constant. Paper constant.
         adam_eps: Adam's. Paper silent.
         weight_decay: decoupled. Paper 0.
         grad_clip: largest global gradient norm; 0 for none. Paper none.
@@ -100,6 +102,7 @@ class GHMConfig:
     goal_trajectory: float = 0.5
     goal_discount: float = 0.995
     learning_rate: float = 1e-4
+    final_lr_fraction: float = 1.0
     adam_eps: float = 1e-8
     weight_decay: float = 0.0
     grad_clip: float = 0.0
@@ -113,7 +116,7 @@ class GHMConfig:
         _require(self, "films_per_block", self.films_per_block in (1, 2), "1 or 2")
         _require(self, "gamma_min", 0 <= self.gamma_min < self.gamma_max, "in [0, gamma_max)")
         _require(self, "gamma_max", self.gamma_max < 1, "below 1")
-        for name in ("hc_fraction", "uncond_fraction", "goal_trajectory"):
+        for name in ("hc_fraction", "uncond_fraction", "goal_trajectory", "final_lr_fraction"):
             _require(self, name, 0 <= getattr(self, name) <= 1, "in [0, 1]")
         _require(self, "goal_discount", 0 <= self.goal_discount < 1, "in [0, 1)")
         _require(self, "target_rate", 0 < self.target_rate <= 1, "in (0, 1]")
@@ -128,8 +131,8 @@ class GHMConfig:
         layout = self.layout
         if layout.plain < 0:
             raise ConfigError(
-                f"hc_fraction={self.hc_fraction} and uncond_fraction={self.uncond_fraction} ask for "
-                f"{layout.hc + layout.unconditional} of {self.batch_size} rows"
+                f"hc_fraction={self.hc_fraction} and uncond_fraction={self.uncond_fraction}: these "
+                f"are {layout.hc + layout.unconditional} rows of a batch of {self.batch_size}"
             )
 
     @property

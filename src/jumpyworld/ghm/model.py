@@ -264,9 +264,10 @@ class GeometricHorizonModel(eqx.Module):
         return jnp.broadcast_shapes(*shapes)
 
     def _check_gamma(self, gamma, allow_extrapolation: bool) -> None:
-        if isinstance(gamma, jax.core.Tracer):
+        try:
+            values = np.asarray(gamma)
+        except jax.errors.TracerArrayConversionError:
             return
-        values = np.asarray(gamma)
         # gamma_max itself may arrive rounded to float32.
         limit = 1.0 if allow_extrapolation else self.gamma_max + 1e-6
         if not ((values >= 0) & (values <= limit) & (values < 1)).all():

@@ -58,9 +58,7 @@ class GHMSpec:
         return self.observation_dim if self.z_mean is None else self.z_mean.shape[0]
 
     @classmethod
-    def blank(
-        cls, observation_dim: int, action_dim: int, z_dim: int | None = None
-    ) -> "GHMSpec":
+    def blank(cls, observation_dim: int, action_dim: int, z_dim: int | None = None) -> "GHMSpec":
         """Return a spec of the right shapes and no knowledge, to build what a checkpoint fills.
 
         Args:

@@ -23,7 +23,15 @@ from jumpyworld.errors import CheckpointError
 from jumpyworld.storage import manifest as manifests
 from jumpyworld.storage.files import TEMPORARY_SUFFIX, sha256_file, sync_folder, write_json
 from jumpyworld.storage.manifest import CONFIG, MANIFEST, MODEL, STATE, Manifest
-from jumpyworld.storage.tensors import check_writable, digest, dtype_of, read_tensors, write_tensors
+from jumpyworld.storage.schema import brief
+from jumpyworld.storage.tensors import (
+    check_writable,
+    digest,
+    dtype_of,
+    is_floating,
+    read_tensors,
+    write_tensors,
+)
 
 Arrays = Mapping[str, Any]
 
@@ -83,7 +91,8 @@ def verify(folder: Path) -> Manifest:
         descriptor, size = manifests.open_file(folder / name)
         with os.fdopen(descriptor, "rb") as file:
             try:
-                found = hashlib.file_digest(file, "sha256").hexdigest() if size == entry["size"] else ""
+                same_size = size == entry["size"]  # else its hash is not worth the reading
+                found = hashlib.file_digest(file, "sha256").hexdigest() if same_size else ""
             except OSError as error:
                 raise CheckpointError(f"{folder / name}: cannot be read ({error})") from error
         _match(folder / name, size, found, entry)
@@ -108,7 +117,7 @@ def read(folder: Path, seed: int | None = None) -> tuple[dict[str, Any], dict[st
     for name in manifests.model_files(manifest.shards):
         for key, array in _read_arrays(folder, name, manifest).items():
             if key in arrays:
-                raise CheckpointError(f"{folder}: {key} is stored in two shards")
+                raise CheckpointError(f"{folder}: {brief(key)} is stored in two shards")
             arrays[key] = array
     seeds = document["seeds"]
     if len(seeds) > 1 and seed is None:
@@ -136,17 +145,17 @@ def read_document(folder: Path, manifest: Manifest) -> dict[str, Any]:
     content = manifests.read_bytes(path, manifests.JSON_LIMIT)
     _match(path, len(content), hashlib.sha256(content).hexdigest(), entry)
     document = manifests.check_document(manifests.parse_json(content, path), path)
-    for name in ("kind", "fingerprints"):
-        if document[name] != getattr(manifest, name):
-            raise CheckpointError(f"{path}: {name} is not what {MANIFEST} says")
+    same = manifests.sha256_json(document) == manifest.config_sha256
+    if not same or any(document[k] != getattr(manifest, k) for k in ("kind", "fingerprints")):
+        raise CheckpointError(f"{path}: not the description that {MANIFEST} belongs to")
     return document
 
 
 def fingerprint(document: dict[str, Any], arrays: Arrays) -> str:
     """Return a hash of what ``read`` returned: kind, settings, shapes and weights.
 
-    A model trained on a policy stores the policy's fingerprint, so that it is never run with another
-    one. Runs, checkpoints and float32 exports of the same weights share it.
+    A model trained on a policy stores the policy's fingerprint, so that it is never run with
+    another one. Runs, checkpoints and float32 exports of the same weights share it.
     """
     described = {name: document[name] for name in ("kind", "config", "spec")}
     return manifests.sha256_json([described, digest(arrays)])
@@ -217,9 +226,12 @@ def _checked(path: Path, name: str, array: np.ndarray, cell: Any) -> np.ndarray:
         same = cell["shape"] == list(array.shape) and cell["dtype"] == array.dtype.name
         wanted = dtype_of(cell["model_dtype"])
     except (TypeError, KeyError) as error:
-        raise CheckpointError(f"{path}: {MANIFEST} describes {name} badly") from error
+        raise CheckpointError(f"{path}: {MANIFEST} describes {brief(name)} badly") from error
+    same = same and (wanted == array.dtype or (is_floating(wanted) and is_floating(array.dtype)))
     if not same:
-        raise CheckpointError(f"{path}: {name} is not of the shape and dtype {MANIFEST} says")
+        raise CheckpointError(
+            f"{path}: {brief(name)} is not of the shape and dtype {MANIFEST} says"
+        )
     # Only an export stores another dtype than the model's, and says so: weights rounded to 16 bits
     # go back to 32 without further change.
     return array if wanted == array.dtype else array.astype(wanted)

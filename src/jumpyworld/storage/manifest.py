@@ -6,23 +6,25 @@ no byte of a checkpoint can change unseen. Both are data with a fixed schema. Fi
 this module and never from a file's contents.
 """
 
+import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jumpyworld.errors import CheckpointError
-from jumpyworld.storage.schema import to_json
+from jumpyworld.storage.schema import brief, to_json
 
 FORMAT = 1
 CONFIG, MANIFEST = "config.json", "manifest.json"
 MODEL, STATE = "model.safetensors", "train_state.safetensors"
-# Far above any real description (a tensor table is about 100 bytes a leaf), far below a memory bomb.
+# Far above any real description (about 100 bytes an array), far below a memory bomb.
 JSON_LIMIT = 16 * 2**20
 
 _KIND = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -97,7 +99,9 @@ def check_document(document: Any, path: Path) -> dict[str, Any]:
         _check(isinstance(document[name], dict), path, name, document[name])
     _check_fingerprints(document["fingerprints"], path)
     seeds = document["seeds"]
-    good = isinstance(seeds, list) and all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds)
+    good = isinstance(seeds, list) and all(
+        type(seed) is int and 0 <= seed < 2**32 for seed in seeds
+    )
     _check(good and 0 < len(set(seeds)) == len(seeds), path, "seeds", seeds)
     return document
 
@@ -109,6 +113,7 @@ def environment() -> dict[str, Any]:
 
     import jax
 
+    settings: Any = jax.config  # its flags are attributes that type checkers cannot see
     packages = ("jumpyworld", "jax", "jaxlib", "numpy", "equinox", "optax", "safetensors")
     return {
         "versions": {
@@ -116,8 +121,8 @@ def environment() -> dict[str, Any]:
             **{name: importlib.metadata.version(name) for name in packages},
         },
         "prng": {
-            "impl": str(jax.config.jax_default_prng_impl),
-            "threefry_partitionable": bool(jax.config.jax_threefry_partitionable),
+            "impl": str(settings.jax_default_prng_impl),
+            "threefry_partitionable": bool(settings.jax_threefry_partitionable),
         },
         "backend": jax.default_backend(),
     }
@@ -145,12 +150,17 @@ def read_manifest(folder: Path) -> Manifest:
     body = parse_json(read_bytes(path, JSON_LIMIT), path)
     names = tuple(Manifest.__dataclass_fields__)
     _check_fields(body, ("format", *names, "sha256"), path)
-    if body.pop("sha256") != sha256_json(body):
+    try:
+        same = body.pop("sha256") == sha256_json(body)
+    except RecursionError:
+        same = False
+    if not same:
         raise CheckpointError(f"{path}: damaged: its contents do not match its own sha256")
     _check_format(body, path)
     _check(_is_match(_KIND, body["kind"]), path, "kind", body["kind"])
     _check(type(body["step"]) is int and body["step"] >= 0, path, "step", body["step"])
     _check_fingerprints(body["fingerprints"], path)
+    _check(isinstance(body["environment"], dict), path, "environment", body["environment"])
     shards, files = body["shards"], body["files"]
     _check(type(shards) is int and 0 <= shards <= 99_999, path, "shards", shards)
     good = isinstance(files, dict) and files.keys() == set(file_names(shards))
@@ -161,6 +171,15 @@ def read_manifest(folder: Path) -> Manifest:
         good = good and (name == CONFIG or isinstance(entry.get("tensors"), dict))
         _check(good, path, f"files.{name}", entry)
     return Manifest(**{name: body[name] for name in names})
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the system's errors in a block that writes into a CheckpointError naming ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def open_file(path: Path) -> tuple[int, int]:
@@ -189,7 +208,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
         if size > limit:
             raise CheckpointError(f"{path}: {size} bytes where at most {limit} are expected")
         try:
-            return file.read(limit + 1)
+            return file.read(size + 1)
         except (OSError, MemoryError) as error:
             raise CheckpointError(f"{path}: cannot be read ({error})") from error
 
@@ -197,7 +216,9 @@ def read_bytes(path: Path, limit: int) -> bytes:
 def parse_json(content: bytes, path: Path) -> Any:
     """Return JSON data; doubled keys, NaN and endless nesting are refused like bad syntax."""
     try:
-        return json.loads(content, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(
+            content, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite
+        )
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not readable as JSON ({error})") from error
 
@@ -209,8 +230,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no value")
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is no value")
+    return value
 
 
 def _is_match(pattern: re.Pattern[str], value: Any) -> bool:
@@ -219,21 +243,21 @@ def _is_match(pattern: re.Pattern[str], value: Any) -> bool:
 
 def _check(good: bool, path: Path, field: str, value: Any) -> None:
     if not good:
-        text = repr(value)
-        raise CheckpointError(f"{path}: {field} is {text[:60]}{'...' * (len(text) > 60)}, not valid")
+        raise CheckpointError(f"{path}: {field} is {brief(value)}, which is not valid")
 
 
 def _check_fields(body: Any, fields: Sequence[str], path: Path) -> None:
     if not isinstance(body, dict):
         raise CheckpointError(f"{path}: holds {type(body).__name__}, not an object")
     for name in sorted(body.keys() ^ set(fields)):
-        raise CheckpointError(f"{path}: {name} is {'unknown' if name in body else 'missing'}")
+        known = "unknown" if name in body else "missing"
+        raise CheckpointError(f"{path}: {brief(name)} is {known}")
 
 
 def _check_format(body: dict[str, Any], path: Path) -> None:
     if type(body["format"]) is not int or body["format"] != FORMAT:
         raise CheckpointError(
-            f"{path}: format {str(body['format'])[:20]}; this version of jumpyworld reads {FORMAT}"
+            f"{path}: format {brief(body['format'])}; this version of jumpyworld reads {FORMAT}"
         )
 
 

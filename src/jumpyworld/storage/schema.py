@@ -46,12 +46,12 @@ def from_json(cls: type[T], data: Any, where: str = "config") -> T:
         CheckpointError: an unknown or missing field, or a value of another type.
     """
     if not isinstance(data, dict):
-        raise CheckpointError(f"{where}: {cls.__name__} needs an object, not {_brief(data)}")
-    hints = typing.get_type_hints(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+        raise CheckpointError(f"{where}: {cls.__name__} needs an object, not {brief(data)}")
+    hints, members = typing.get_type_hints(cls), dataclasses.fields(typing.cast(Any, cls))
+    fields = {field.name: field for field in members if field.init}
     for name in data:
         if name not in fields:
-            raise CheckpointError(f"{where}.{name}: {cls.__name__} has no such field")
+            raise CheckpointError(f"{where}.{brief(name)}: {cls.__name__} has no such field")
     values = {}
     for name, field in fields.items():
         if name in data:
@@ -86,7 +86,7 @@ def _value(hint: Any, data: Any, where: str) -> Any:
         if data in arguments and type(data) in {type(choice) for choice in arguments}:
             return data
     elif dataclasses.is_dataclass(hint):
-        return from_json(hint, data, where)
+        return from_json(typing.cast(type, hint), data, where)
     elif origin in (tuple, list) and isinstance(data, list):
         if origin is list or arguments[1:] == (Ellipsis,):
             return origin(_value(arguments[0], item, f"{where}[]") for item in data)
@@ -98,7 +98,7 @@ def _value(hint: Any, data: Any, where: str) -> Any:
         return float(data)
     elif hint in (str, bool, int, float) and type(data) is hint:
         return data
-    raise CheckpointError(f"{where}: {_brief(data)} is not {getattr(hint, '__name__', hint)}")
+    raise CheckpointError(f"{where}: {brief(data)} is not {getattr(hint, '__name__', hint)}")
 
 
 def _union(choices: tuple[Any, ...], data: Any, where: str) -> Any:
@@ -111,9 +111,10 @@ def _union(choices: tuple[Any, ...], data: Any, where: str) -> Any:
                 return _value(choice, data, where)
             except CheckpointError as error:
                 reason = reason or error
-    raise reason or CheckpointError(f"{where}: {_brief(data)} is not None")
+    raise reason or CheckpointError(f"{where}: {brief(data)} is not None")
 
 
-def _brief(data: Any) -> str:
+def brief(data: Any) -> str:
+    """Return ``data`` for a message: short, and with control characters escaped."""
     text = repr(data)
     return text if len(text) <= 40 else text[:37] + "..."

@@ -38,7 +38,9 @@ _NAMES = {code: name for name, code in _CODES.items()}
 
 
 def dtype_of(name: str) -> np.dtype:
-    """Return the dtype called ``name`` (``"float32"``, ``"bfloat16"``, ...)."""
+    """Return the dtype called ``name`` (``"float32"``, ``"bfloat16"``, ...), or raise KeyError."""
+    if name not in _CODES:
+        raise KeyError(name)
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 
@@ -63,7 +65,7 @@ def check_writable(arrays: Mapping[str, Any], where: Path) -> None:
     """
     for name, array in arrays.items():
         if array.dtype.name not in _CODES:
-            raise CheckpointError(f"{where}: {name} has dtype {array.dtype}, which has no file form")
+            raise CheckpointError(f"{where}: {name} is {array.dtype}, which has no file form")
         host = np.asarray(array)
         if is_floating(host.dtype) and not np.isfinite(host).all():
             count = int((~np.isfinite(host)).sum())
@@ -106,7 +108,7 @@ def _pieces(arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
     for name in names:
         host = np.ascontiguousarray(np.asarray(arrays[name]))
         host = host.astype(host.dtype.newbyteorder("<"), copy=False)
-        yield memoryview(host.reshape(-1).view(np.uint8))
+        yield host.reshape(-1).view(np.uint8).data
 
 
 def read_tensors(content: bytes, path: Path) -> dict[str, np.ndarray]:
@@ -130,5 +132,5 @@ def digest(arrays: Mapping[str, Any]) -> str:
         host = np.ascontiguousarray(np.asarray(arrays[name]))
         shape = tuple(arrays[name].shape)
         total.update(f"{name}\0{host.dtype.name}\0{shape}\0".encode())
-        total.update(memoryview(host.reshape(-1).view(np.uint8)))
+        total.update(host.reshape(-1).view(np.uint8).data)
     return total.hexdigest()

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jumpyworld.errors import CheckpointError
+from jumpyworld.storage.schema import brief
 
 _KEY_MARK = "|key:"
 
@@ -65,7 +66,9 @@ def from_arrays(template: PyTree, arrays: Mapping[str, Any], where: str = "check
         name, _ = next(names)
         filled.append(_take(unused, name, leaf, where))
     if unused:
-        raise CheckpointError(f"{where}: {_some(unused)} is stored but this model has no such array")
+        raise CheckpointError(
+            f"{where}: {_some(unused)} is stored but this model has no such array"
+        )
     return jax.tree.unflatten(structure, filled)
 
 
@@ -117,4 +120,4 @@ def _is_key(leaf: Any) -> bool:
 def _some(names: Mapping[str, Any]) -> str:
     listed = sorted(names)
     more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
-    return ", ".join(listed[:3]) + more if listed else "nothing"
+    return ", ".join(brief(name) for name in listed[:3]) + more if listed else "nothing"

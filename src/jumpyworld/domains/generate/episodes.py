@@ -1,8 +1,9 @@
 """What the generators of episodes share."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
+import gymnasium
 import numpy as np
 
 from jumpyworld.domains.base import Domain
@@ -46,7 +47,17 @@ def episode_generator(seed: int, split: str, index: int) -> np.random.Generator:
     return np.random.default_rng([seed, SPLITS.index(split), index])
 
 
-EpisodeMaker = Callable[[np.random.Generator], Episode]
+class EpisodeMaker(Protocol):
+    """Makes episodes of one domain; holds its environment."""
+
+    env: gymnasium.Env
+
+    def reset(self, rng: np.random.Generator) -> object:
+        """Put the environment at the start of the episode that ``rng`` determines."""
+
+    def __call__(self, rng: np.random.Generator) -> Episode:
+        """Make the episode that ``rng`` determines."""
+        ...
 
 
 def episode_maker(domain: Domain, steps: int, noise: float) -> EpisodeMaker:

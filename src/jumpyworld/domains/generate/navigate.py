@@ -10,7 +10,9 @@ oracle steers to cell centres, while goals are offset from them: near its goal a
 noise carries it there (upstream's behaviour, kept).
 
 A point's physics takes 70 microseconds a step, so what surrounds it must be cheap: shortest ways
-are looked up in tables, noise is drawn for the whole episode, and scalars stay Python floats.
+are looked up in tables, noise is drawn for the whole episode, scalars stay Python floats, and the
+bodies are stepped beneath the maze's own ``step``, which copies the state four times and scores a
+goal that is not ours. A test steps the real environment with the same actions and compares.
 """
 
 import math
@@ -27,15 +29,10 @@ class Navigate:
 
     def __init__(self, domain: MazeDomain, steps: int, noise: float):
         self._domain, self._steps, self._noise = domain, steps, noise
-        self._env = domain.make_env(terminate_at_goal=False)
+        self.env = domain.make_env(terminate_at_goal=False)
         self._grid = domain.grid
         self._targets = {goal: self._target_table(goal) for goal in self._grid.junction_cells}
-        if domain.body == "ant":
-            from jumpyworld.domains.generate.ant_expert import AntExpert
-
-            self._controller = _AntController(AntExpert.load())
-        else:
-            self._controller = _PointController()
+        self._body = (_Ant if domain.body == "ant" else _Point)(self.env.unwrapped)
 
     def _target_table(self, goal: tuple[int, int]) -> list[list[tuple[float, float]]]:
         centre = self._grid.centre_of
@@ -49,64 +46,88 @@ class Navigate:
         dx, dy = rng.uniform(-1.0, 1.0, size=2) * self._grid.unit / 4
         return x + float(dx), y + float(dy), self._targets[cell]
 
-    def __call__(self, rng: np.random.Generator) -> Episode:
-        """Make the episode that ``rng`` determines."""
-        grid, domain = self._grid, self._domain
-        start = grid.free_cells[rng.integers(len(grid.free_cells))]
-        ob, _ = self._env.reset(
+    def reset(self, rng: np.random.Generator) -> None:
+        """Put the environment at the start of the episode that ``rng`` determines."""
+        start = self._grid.free_cells[rng.integers(len(self._grid.free_cells))]
+        self.env.reset(
             seed=seed_from(rng),
             # The environment's own goal is not used: ours are drawn from ``rng``.
             options={"task_info": {"init_ij": start, "goal_ij": start}},
         )
-        env = self._env.unwrapped
-        episode = Episode.empty(self._steps, domain, env.model)
+
+    def __call__(self, rng: np.random.Generator) -> Episode:
+        """Make the episode that ``rng`` determines."""
+        self.reset(rng)
+        grid, domain, scene = self._grid, self._domain, self.env.unwrapped
+        episode = Episode.empty(self._steps, domain, scene.model)
         noise = rng.normal(scale=self._noise, size=(self._steps, domain.action_dim))
-        act = self._controller.start(noise.astype(np.float32))
-        step, data, tolerance = env.step, env.data, domain.tolerance
-        shift, unit = grid.offset + 0.5 * grid.unit, grid.unit
+        act, step = self._body.controller(noise.astype(np.float32)), self._body.step
+        qpos, qvel = scene.data.qpos, scene.data.qvel  # views of the simulator's memory
+        tolerance, shift, unit = domain.tolerance, grid.offset + 0.5 * grid.unit, grid.unit
         goal_x, goal_y, targets = self._draw_goal(rng)
         goals_reached = 0
+        x, y = float(qpos[0]), float(qpos[1])
         for t in range(self._steps):
-            episode.observations[t] = ob
-            episode.qpos[t], episode.qvel[t] = data.qpos, data.qvel
-            x, y = float(ob[0]), float(ob[1])
+            episode.qpos[t], episode.qvel[t] = qpos, qvel
             target_x, target_y = targets[int((y + shift) / unit)][int((x + shift) / unit)]
             dx, dy = target_x - x, target_y - y
             length = math.hypot(dx, dy) + 1e-6
             action = episode.actions[t]
-            act(t, ob, dx / length, dy / length, action)
-            ob = step(action)[0]
-            if math.hypot(ob[0] - goal_x, ob[1] - goal_y) <= tolerance:
+            act(t, dx / length, dy / length, action)
+            step(action)
+            x, y = float(qpos[0]), float(qpos[1])
+            if math.hypot(x - goal_x, y - goal_y) <= tolerance:
                 goals_reached += 1
                 goal_x, goal_y, targets = self._draw_goal(rng)
+        self._body.observe(episode)
         return replace(episode, goals_reached=goals_reached)
 
 
-class _PointController:
-    """Moves straight along the direction."""
+class _Point:
+    """Moves straight along the direction; observes its position."""
 
-    def start(self, noise: np.ndarray):
+    def __init__(self, scene):
+        from ogbench.locomaze.point import PointEnv
+
+        self._scene, self._step = scene, PointEnv.step
+
+    def controller(self, noise: np.ndarray):
         noise_x, noise_y = noise.T.tolist()
 
-        def act(t: int, ob: np.ndarray, dx: float, dy: float, action: np.ndarray) -> None:
+        def act(t: int, dx: float, dy: float, action: np.ndarray) -> None:
             action[0] = max(-1.0, min(1.0, dx + noise_x[t]))
             action[1] = max(-1.0, min(1.0, dy + noise_y[t]))
 
         return act
 
+    def step(self, action: np.ndarray) -> None:
+        self._step(self._scene, action)
 
-class _AntController:
-    """Runs along the direction with the trained expert."""
+    def observe(self, episode: Episode) -> None:
+        episode.observations[:] = episode.qpos
 
-    def __init__(self, expert):
-        self._expert = expert
 
-    def start(self, noise: np.ndarray):
-        expert, nq = self._expert, 15
+class _Ant:
+    """Runs along the direction with the trained expert; observes positions and velocities."""
 
-        def act(t: int, ob: np.ndarray, dx: float, dy: float, action: np.ndarray) -> None:
-            np.add(expert(ob[:nq], ob[nq:], (dx, dy)), noise[t], out=action)
+    def __init__(self, scene):
+        from jumpyworld.domains.generate.ant_expert import AntExpert
+
+        self._scene, self._expert = scene, AntExpert.load()
+
+    def controller(self, noise: np.ndarray):
+        expert, data = self._expert, self._scene.data
+        qpos, qvel = data.qpos, data.qvel
+
+        def act(t: int, dx: float, dy: float, action: np.ndarray) -> None:
+            np.add(expert(qpos, qvel, (dx, dy)), noise[t], out=action)
             # ndarray.clip costs a third of np.clip, and this runs at every step.
             action.clip(-1.0, 1.0, out=action)
 
         return act
+
+    def step(self, action: np.ndarray) -> None:
+        self._scene.do_simulation(action, self._scene.frame_skip)
+
+    def observe(self, episode: Episode) -> None:
+        np.concatenate([episode.qpos, episode.qvel], axis=1, out=episode.observations)

@@ -28,18 +28,22 @@ class Play:
         from ogbench.manipspace.oracles.plan.cube_plan import CubePlanOracle
 
         self._domain, self._steps = domain, steps
-        self._env = domain.make_env(terminate_at_goal=False, mode="data_collection")
-        self._planner = CubePlanOracle(env=self._env, noise=noise, noise_smoothing=NOISE_SMOOTHING)
+        self.env = domain.make_env(terminate_at_goal=False, mode="data_collection")
+        self._planner = CubePlanOracle(env=self.env, noise=noise, noise_smoothing=NOISE_SMOOTHING)
+
+    def reset(self, rng: np.random.Generator) -> tuple[np.ndarray, dict]:
+        """Put the scene at the start of the episode that ``rng`` determines."""
+        return self.env.reset(seed=seed_from(rng))
 
     def __call__(self, rng: np.random.Generator) -> Episode:
         """Make the episode that ``rng`` determines."""
-        ob, info = self._env.reset(seed=seed_from(rng))
+        ob, info = self.reset(rng)
         stacking = float(rng.uniform(*STACKING[self._domain.num_cubes]))
         with global_numpy_seed(seed_from(rng)):
             return self._follow_plans(ob, info, stacking)
 
     def _follow_plans(self, ob: np.ndarray, info: dict, stacking: float) -> Episode:
-        scene, planner = self._env.unwrapped, self._planner
+        scene, planner = self.env.unwrapped, self._planner
         episode = Episode.empty(self._steps, self._domain, scene.model)
         goals_reached = 0
         planner.reset(ob, info)

@@ -217,7 +217,9 @@ def sac_step(
     )
     params = (state.actor, state.critics, state.log_alpha)
     grads: Any = (actor_grad, critic_grad, alpha_grad)
-    steps, opt_state = optax.scale_by_adam().update(grads, state.opt_state)
+    # Optax raises a float to an integer count, which strict promotion refuses.
+    with jax.numpy_dtype_promotion("standard"):
+        steps, opt_state = optax.scale_by_adam().update(grads, state.opt_state)
     params = jax.tree.map(lambda p, s: p - learning_rate * s, params, steps)
     actor, critics, log_alpha = params
     target_critics = _follow(state.target_critics, critics, config.tau)

@@ -1,0 +1,184 @@
+"""Training a geometric horizon model: state, ``init`` and ``step``.
+
+    batch, z ~ data                          transitions; goals 0.5 geometric / 0.5 random
+    loss, gradient = td_hc_loss              see ``losses``
+    theta <- Adam(theta, gradient)
+    theta_bar <- zeta theta_bar + (1 - zeta) theta,   zeta = 1 - target_rate
+
+Paper: Algorithm 1. ``step`` is pure and has no I/O: the same state, data and key give the same next
+state, inside ``jit`` and ``lax.scan`` or out of them.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
+from jumpyworld.data.sampling import DeviceData, sample_transitions
+from jumpyworld.ghm.batch import GHMBatch, SupportsSample
+from jumpyworld.ghm.config import GHMConfig
+from jumpyworld.ghm.losses import Metrics, td_hc_loss
+from jumpyworld.ghm.model import GeometricHorizonModel
+from jumpyworld.ghm.spec import GHMSpec
+
+
+class GHMState(eqx.Module):
+    """All that training changes.
+
+    Attributes:
+        step: gradient steps done, int32.
+        model: online model, float32.
+        target: its exponential moving average, which bootstraps and is what ``sample`` users get.
+        opt_state: the optimiser's.
+    """
+
+    step: Int[Array, ""]
+    model: GeometricHorizonModel
+    target: GeometricHorizonModel
+    opt_state: optax.OptState
+
+
+def optimiser(config: GHMConfig) -> optax.GradientTransformation:
+    """Return Adam with the paper's settings, and the options it leaves off."""
+    parts = [optax.clip_by_global_norm(config.grad_clip)] if config.grad_clip > 0 else []
+    parts.append(optax.scale_by_adam(eps=config.adam_eps))
+    if config.weight_decay > 0:
+        parts.append(optax.add_decayed_weights(config.weight_decay))
+    rate = config.learning_rate
+    if config.final_lr_fraction < 1:
+        rate = optax.cosine_decay_schedule(rate, config.gradient_steps, config.final_lr_fraction)
+    return optax.chain(*parts, optax.scale_by_learning_rate(rate))
+
+
+def init(key: PRNGKeyArray, config: GHMConfig, spec: GHMSpec, policy: SupportsSample) -> GHMState:
+    """Return the state before the first step.
+
+    Args:
+        key: randomness of the weights.
+        config: settings.
+        spec: widths and statistics of the data.
+        policy: whose future will be learnt; unused here, part of every algorithm's interface.
+    """
+    del policy
+    model = GeometricHorizonModel(config, spec, key=key)
+    opt_state = optimiser(config).init(eqx.filter(model.field, eqx.is_inexact_array))
+    return GHMState(jnp.zeros((), jnp.int32), model, copy_arrays(model), opt_state)
+
+
+def sample_batch(data: DeviceData, key: PRNGKeyArray, config: GHMConfig, z_dim: int) -> GHMBatch:
+    """Draw transitions, and the policies they are asked about.
+
+    Paper: goals are 0.5 trajectory (geometric, 0.995), 0.5 random over the dataset.
+
+    Args:
+        data: dataset on the device.
+        key: randomness.
+        config: batch size and source of z.
+        z_dim: number of policies where z is one-hot.
+    """
+    row_key, z_key = jax.random.split(key)
+    rows = sample_transitions(data, row_key, config.batch_size)
+    if config.z_source == "one_hot":
+        which = jax.random.randint(z_key, (config.batch_size,), 0, z_dim)
+        z = jax.nn.one_hot(which, z_dim, dtype=rows.observations.dtype)
+    else:
+        share = config.goal_trajectory
+        mixture = GoalMixture(0.0, share, 0.0, 1.0 - share, config.goal_discount)
+        z = data.observations[sample_goal_indices(data, z_key, rows.index, mixture)]
+    return GHMBatch(rows.observations, rows.actions, rows.next_observations, rows.next_actions, z)
+
+
+def step(
+    state: GHMState,
+    data: DeviceData,
+    key: PRNGKeyArray,
+    config: GHMConfig,
+    policy: SupportsSample,
+) -> tuple[GHMState, Metrics]:
+    """Take one gradient step; pure, for use inside ``lax.scan``.
+
+    Args:
+        state: before the step.
+        data: dataset on the device.
+        key: randomness of this step.
+        config: settings, static.
+        policy: whose future is learnt.
+    """
+    batch_key, loss_key = jax.random.split(key)
+    batch = sample_batch(data, batch_key, config, state.model.z_dim)
+
+    def loss_fn(model):
+        return td_hc_loss(model, state.target, batch, loss_key, config, policy)
+
+    return descend(state, loss_fn, optimiser(config), config.target_rate)
+
+
+def descend(state, loss_fn, transform: optax.GradientTransformation, rate: float):
+    """Take one guarded gradient step on ``state.model.field`` and move the average.
+
+    A step whose loss or gradient is not finite changes nothing but the step count and reports
+    ``train/skipped`` = 1; whether to stop is the caller's decision.
+
+    Args:
+        state: with fields step, model, target and opt_state; both models have a ``field``.
+        loss_fn: model to (loss, metrics).
+        transform: optimiser whose state is ``state.opt_state``.
+        rate: share of the online weights that enters the average.
+
+    Returns:
+        The next state, of the same class, and the metrics.
+    """
+
+    def field_loss(field):
+        return loss_fn(eqx.tree_at(lambda m: m.field, state.model, field))
+
+    online, average = state.model.field, state.target.field
+    (loss, metrics), grads = eqx.filter_value_and_grad(field_loss, has_aux=True)(online)
+    grad_norm = optax.global_norm(grads)
+    finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
+    updates, opt_state = transform.update(grads, state.opt_state, online)
+    field = eqx.apply_updates(online, updates)
+    new = (field, polyak(average, field, rate), opt_state)
+    old = (online, average, state.opt_state)
+    new = jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
+    metrics = {
+        **metrics,
+        "grad/norm": grad_norm,
+        "ema/distance": tree_distance(new[0], new[1]),
+        "train/skipped": 1.0 - finite.astype(loss.dtype),
+    }
+    state = eqx.tree_at(
+        lambda s: (s.step, s.model.field, s.target.field, s.opt_state),
+        state,
+        (state.step + 1, *new),
+    )
+    return state, metrics
+
+
+def inference_model(state: GHMState) -> GeometricHorizonModel:
+    """Return the model to sample, plan and measure with: the averaged weights.
+
+    Deviation: the paper does not say which weights act.
+    """
+    return state.target
+
+
+def polyak(target, online, rate: float):
+    """Return the average of two trees, ``target + rate (online - target)``.
+
+    Paper: Algorithm 1, theta_bar <- zeta theta_bar + (1 - zeta) theta with zeta = 1 - rate.
+    """
+    return jax.tree.map(lambda t, o: t + rate * (o - t), target, online)
+
+
+def copy_arrays(tree):
+    """Return a tree with arrays of its own, so that donating one never invalidates the other."""
+    return jax.tree.map(lambda leaf: leaf.copy() if eqx.is_array(leaf) else leaf, tree)
+
+
+def tree_distance(a, b) -> Float[Array, ""]:
+    """Return |a - b| / |b| over all leaves of two trees."""
+    difference = jax.tree.map(lambda x, y: x - y, a, b)
+    return optax.global_norm(difference) / (optax.global_norm(b) + 1e-12)

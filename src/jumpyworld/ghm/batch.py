@@ -1,0 +1,87 @@
+"""What one loss is computed on: rows of data, and the random numbers drawn for them.
+
+Shapes: B rows, H consistency rows, d state, da action, dz policy-encoding dimensions.
+"""
+
+from typing import Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jumpyworld.ghm.config import GHMConfig
+from jumpyworld.ghm.discounts import sample_discounts
+
+
+class SupportsSample(Protocol):
+    """A policy: raw states [B, d] and encodings [B, dz] to raw actions [B, da]."""
+
+    def sample(
+        self, key: PRNGKeyArray, states: Float[Array, "B d"], z: Float[Array, "B dz"]
+    ) -> Float[Array, "B da"]:
+        """Draw one action per row."""
+        ...
+
+
+class GHMBatch(eqx.Module):
+    """Transitions and the policy each row is asked about, in raw units.
+
+    Attributes:
+        observations: S [B, d].
+        actions: A [B, da].
+        next_observations: S' [B, d].
+        next_actions: the dataset's A' [B, da]; used only where masked rows keep their action.
+        z: policy encodings [B, dz]; ignored on unconditional rows.
+    """
+
+    observations: Float[Array, "B d"]
+    actions: Float[Array, "B da"]
+    next_observations: Float[Array, "B d"]
+    next_actions: Float[Array, "B da"]
+    z: Float[Array, "B dz"]
+
+
+class Draws(eqx.Module):
+    """The random numbers of one loss: one time per row, noise of its own for each term.
+
+    Attributes:
+        t: flow times [B], shared by the terms of a row.
+        gamma: discounts [B].
+        beta: shorter discounts [B]; equal to gamma outside consistency rows.
+        x0_one_step: noise of the one-step term [B, d].
+        x0_beta: noise of the beta-bootstrap [B, d].
+        x0_jump: noise of S+ [H, d].
+        x0_gamma: noise of the gamma-bootstrap [H, d].
+    """
+
+    t: Float[Array, " B"]
+    gamma: Float[Array, " B"]
+    beta: Float[Array, " B"]
+    x0_one_step: Float[Array, "B d"]
+    x0_beta: Float[Array, "B d"]
+    x0_jump: Float[Array, "H d"]
+    x0_gamma: Float[Array, "H d"]
+
+
+def sample_draws(key: PRNGKeyArray, config: GHMConfig, dim: int, dtype=jnp.float32) -> Draws:
+    """Draw times, discounts and noise for one batch.
+
+    Args:
+        key: randomness.
+        config: batch layout and laws.
+        dim: d.
+        dtype: of the arrays.
+    """
+    rows, hc = config.batch_size, config.layout.hc
+    t_key, gamma_key, beta_key, *noise_keys = jax.random.split(key, 7)
+    ends = (config.gamma_min, config.gamma_max)
+    top = jnp.full((rows,), config.gamma_max, dtype)
+    gamma = sample_discounts(gamma_key, top, config.gamma_sampler, *ends)
+    beta = sample_discounts(beta_key, gamma[:hc], config.beta_sampler, *ends)
+    noise = [
+        jax.random.normal(noise_key, (n, dim), dtype)
+        for noise_key, n in zip(noise_keys, (rows, rows, hc, hc), strict=True)
+    ]
+    t = jax.random.uniform(t_key, (rows,), dtype)
+    return Draws(t, gamma, jnp.concatenate([beta, gamma[hc:]]), *noise)

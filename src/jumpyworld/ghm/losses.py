@@ -1,0 +1,323 @@
+"""The TD-HC loss, one function per term; TD-Flow is the case without consistency rows.
+
+    for each row k, with t, gamma and beta <= gamma drawn once and noise afresh for each term:
+      one-step          X_t = (1-t) X_0 + t S'              target  S' - X_0
+      beta-bootstrap    X_t = psi_t(X_0 | S', A', beta)     target  v_t(X_t | S', A', beta)
+      gamma-bootstrap   S+  = psi_1(X_0'' | S', A', beta),  A+ ~ pi_z(S+)
+                        X_t = psi_t(X_0 | S+, A+, gamma)    target  v_t(X_t | S+, A+, gamma)
+      loss_k = sum over terms of weight(beta, gamma) * |v_t(X_t | S, A, gamma) - target|^2
+
+Paper: Eq. td-hc and Algorithm 1 (Eq. td-flow for beta = gamma). Targets come from the target
+network and carry no gradient. The first rows of a batch have beta < gamma; on all others
+beta = gamma, the second weight is gamma and the third is 0, so that term is not computed at all.
+
+Deviation: A' ~ pi_z(. | S') as in Eq. td-hc, where Algorithm 1 takes the dataset's. Unconditional
+rows lose the action as well as z, as in the proposal figure, so they need no A'; with
+``mask_action=False`` they keep the action and bootstrap with the dataset's, as in the text.
+
+Everything about x is in the model's normalised units; policies see and return raw units.
+Shapes: B rows, H consistency rows, C rows with a z, d state, da action, dz encoding dimensions.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jumpyworld.flows import interpolate, target_velocity
+from jumpyworld.ghm.batch import Draws, GHMBatch, SupportsSample, sample_draws
+from jumpyworld.ghm.config import GHMConfig
+from jumpyworld.ghm.model import Condition, GeometricHorizonModel
+
+Metrics = dict[str, Float[Array, ""]]
+
+
+class Regression(eqx.Module):
+    """Points and the velocities to learn there, in normalised units.
+
+    Attributes:
+        x: X_t [rows, d].
+        velocity: target [rows, d].
+    """
+
+    x: Float[Array, "rows d"]
+    velocity: Float[Array, "rows d"]
+
+
+def mixture_weights(beta, gamma):
+    """Return the weights of the three TD-HC terms; they sum to one.
+
+    Paper: Eqs. hc-bellman and td-hc. At ``beta == gamma`` they are exactly (1 - gamma, gamma, 0),
+    the weights of TD-Flow. Works on floats and on NumPy and JAX arrays, and keeps their dtype.
+
+    Args:
+        beta: shorter discount, ``0 <= beta <= gamma``.
+        gamma: discount being learnt, in ``[0, 1)``.
+
+    Returns:
+        Weights of the one-step, beta-bootstrap and gamma-bootstrap terms.
+    """
+    return (
+        1.0 - gamma,
+        gamma * ((1.0 - gamma) / (1.0 - beta)),
+        gamma * ((gamma - beta) / (1.0 - beta)),
+    )
+
+
+def one_step_target(
+    s_next: Float[Array, "B d"], x0: Float[Array, "B d"], t: Float[Array, " B"]
+) -> Regression:
+    """Return the one-step term's regression: conditional flow matching on the next state.
+
+    Paper: Eq. td-hc, first term.
+
+    Args:
+        s_next: S' in normalised units [B, d].
+        x0: noise [B, d].
+        t: times [B].
+    """
+    return Regression(interpolate(x0, s_next, t), target_velocity(x0, s_next))
+
+
+def beta_bootstrap_target(
+    target: GeometricHorizonModel,
+    next_condition: Condition,
+    x0: Float[Array, "B d"],
+    t: Float[Array, " B"],
+    config: GHMConfig,
+) -> Regression:
+    """Return the beta-bootstrap's regression: the target's own flow, one step later.
+
+    Paper: Eq. td-hc, second term; with beta = gamma the second term of Eq. td-flow.
+
+    Args:
+        target: target network.
+        next_condition: of (S', A', beta) under the target, batched [B].
+        x0: noise [B, d].
+        t: times [B].
+        config: ODE steps and solver.
+    """
+
+    def one(x0, t, condition):
+        x_t = target.flow(
+            x0, t, condition, num_steps=config.train_steps, grid=config.bootstrap_grid
+        )
+        return x_t, target.velocity(x_t, t, condition)
+
+    return Regression(*jax.vmap(one)(x0, t, next_condition))
+
+
+def sample_jump(
+    target: GeometricHorizonModel,
+    next_condition: Condition,
+    x0: Float[Array, "H d"],
+    config: GHMConfig,
+) -> Float[Array, "H d"]:
+    """Draw S+ from the target's model at horizon beta, in raw units.
+
+    Paper: Eq. td-hc, third term: S+ ~ psi_1(. | S', A', beta), S'' in Algorithm 1.
+    """
+    t_end = jnp.ones((), x0.dtype)
+
+    def one(x0, condition):
+        return target.flow(x0, t_end, condition, num_steps=config.train_steps)
+
+    return target.state_normaliser.denormalise(jax.vmap(one)(x0, next_condition))
+
+
+def gamma_bootstrap_target(
+    target: GeometricHorizonModel,
+    s_plus: Float[Array, "H d"],
+    a_plus: Float[Array, "H da"],
+    z: Float[Array, "H dz"],
+    gamma: Float[Array, " H"],
+    x0: Float[Array, "H d"],
+    t: Float[Array, " H"],
+    config: GHMConfig,
+) -> Regression:
+    """Return the gamma-bootstrap's regression: the target's flow from where the jump ended.
+
+    Paper: Eq. td-hc, third term.
+
+    Args:
+        target: target network.
+        s_plus: S+ in raw units [H, d].
+        a_plus: A+ ~ pi_z(. | S+) [H, da].
+        z: policy encodings [H, dz].
+        gamma: discounts [H].
+        x0: noise [H, d].
+        t: times [H].
+        config: ODE steps and solver.
+    """
+    encoded = jax.vmap(target.encode)(s_plus, a_plus, z)
+    condition = jax.vmap(target.condition)(encoded, s_plus, gamma)
+    return beta_bootstrap_target(target, condition, x0, t, config)
+
+
+def batch_condition(
+    model: GeometricHorizonModel,
+    states: Float[Array, "B d"],
+    actions: Float[Array, "rows da"],
+    z: Float[Array, "C dz"],
+    gamma: Float[Array, " B"],
+) -> Condition:
+    """Return the conditions of a batch whose rows from C on are unconditional.
+
+    Args:
+        model: online or target network.
+        states: raw units [B, d].
+        actions: raw units; [C, da] where unconditional rows have none, else [B, da].
+        z: raw units, of the first C rows [C, dz].
+        gamma: discounts [B].
+    """
+    c = z.shape[0]
+    rest = actions[c:] if actions.shape[0] > c else None
+    encoded = jnp.concatenate(
+        [
+            jax.vmap(model.encode)(states[:c], actions[:c], z),
+            jax.vmap(model.encode)(states[c:], rest, None),
+        ]
+    )
+    return jax.vmap(model.condition)(encoded, states, gamma)
+
+
+def regressions(
+    target: GeometricHorizonModel,
+    batch: GHMBatch,
+    draws: Draws,
+    key: PRNGKeyArray,
+    config: GHMConfig,
+    policy: SupportsSample,
+) -> tuple[Regression, Regression, Regression | None, Metrics]:
+    """Return the regressions of the three terms; all of it is the target network's work.
+
+    Args:
+        target: target network.
+        batch: rows in the order of ``config.layout``.
+        draws: times, discounts and noise.
+        key: randomness of the policy.
+        config: layout and solver.
+        policy: whose future is learnt.
+
+    Returns:
+        One-step and beta-bootstrap [B] and gamma-bootstrap [H] regressions (None without
+        consistency rows), and metrics of the samples S+.
+    """
+    hc, c = config.layout.hc, config.layout.conditional
+    next_key, plus_key = jax.random.split(key)
+    s_next, z = batch.next_observations, batch.z[:c]
+    a_next = policy.sample(next_key, s_next[:c], z)
+    if not config.mask_action:
+        a_next = jnp.concatenate([a_next, batch.next_actions[c:]])
+    condition = batch_condition(target, s_next, a_next, z, draws.beta)
+
+    x1 = target.state_normaliser.normalise(s_next)
+    one_step = one_step_target(x1, draws.x0_one_step, draws.t)
+    beta = beta_bootstrap_target(target, condition, draws.x0_beta, draws.t, config)
+    if hc == 0:
+        return one_step, beta, None, {}
+    s_plus = sample_jump(target, _rows(condition, hc), draws.x0_jump, config)
+    a_plus = policy.sample(plus_key, s_plus, z[:hc])
+    gamma = gamma_bootstrap_target(
+        target, s_plus, a_plus, z[:hc], draws.gamma[:hc], draws.x0_gamma, draws.t[:hc], config
+    )
+    return one_step, beta, gamma, _range_metrics(s_plus, batch.observations)
+
+
+def matching_loss(
+    model: GeometricHorizonModel,
+    target: GeometricHorizonModel,
+    batch: GHMBatch,
+    draws: Draws,
+    key: PRNGKeyArray,
+    config: GHMConfig,
+    policy: SupportsSample,
+) -> tuple[Float[Array, ""], Metrics]:
+    """Return the TD-HC loss for given draws; see ``td_hc_loss``."""
+    hc, c = config.layout.hc, config.layout.conditional
+    one_step, beta, gamma, metrics = jax.lax.stop_gradient(
+        regressions(target, batch, draws, key, config, policy)
+    )
+    actions = batch.actions[:c] if config.mask_action else batch.actions
+    condition = batch_condition(model, batch.observations, actions, batch.z[:c], draws.gamma)
+    # One pass over the points of all terms: a third of the launches of one pass each.
+    terms = [one_step, beta] if gamma is None else [one_step, beta, gamma]
+    counts = [len(term.x) for term in terms]
+    points = jax.tree.map(lambda *parts: jnp.concatenate(parts), *terms)
+    spread = jax.tree.map(
+        lambda leaf: jnp.concatenate([leaf[:n] for n in counts]), (draws.t, condition)
+    )
+    v = jax.vmap(model.velocity)(points.x, *spread)
+    error = jnp.sum(jnp.square(v - points.velocity), axis=-1)
+    if config.reduction == "mean":
+        error = error / v.shape[-1]
+    errors = jnp.split(error, [counts[0], counts[0] + counts[1]])
+
+    w_one, w_beta, w_gamma = mixture_weights(draws.beta, draws.gamma)
+    total = jnp.sum(w_one * errors[0]) + jnp.sum(w_beta * errors[1])
+    if gamma is not None:
+        total = total + jnp.sum(w_gamma[:hc] * errors[2])
+        metrics = {**metrics, "loss/gamma_bootstrap": jnp.mean(errors[2])}
+    loss = total / config.batch_size
+    return loss, {
+        **metrics,
+        "loss/total": loss,
+        "loss/one_step": jnp.mean(errors[0]),
+        "loss/beta_bootstrap": jnp.mean(errors[1]),
+        "loss/unconditional": jnp.sum(errors[1][c:]) / max(config.batch_size - c, 1),
+        "velocity/online_norm": _mean_norm(v),
+        "velocity/target_norm": _mean_norm(beta.velocity),
+        "discount/gamma_mean": jnp.mean(draws.gamma),
+        "discount/beta_mean": jnp.mean(draws.beta),
+    }
+
+
+def td_hc_loss(
+    model: GeometricHorizonModel,
+    target: GeometricHorizonModel,
+    batch: GHMBatch,
+    key: PRNGKeyArray,
+    config: GHMConfig,
+    policy: SupportsSample,
+) -> tuple[Float[Array, ""], Metrics]:
+    """Return the TD-HC loss of one batch; with ``hc_fraction=0`` it is the TD-Flow loss.
+
+    Paper: Eq. td-hc over the batch of Algorithm 1.
+
+    Args:
+        model: online network, theta.
+        target: target network, theta-bar; no gradient reaches it.
+        batch: B rows; the first are consistency rows, the last unconditional ones.
+        key: randomness.
+        config: layout, laws, solver, reduction.
+        policy: whose future is learnt.
+
+    Returns:
+        Mean loss over rows, and metrics as scalars.
+    """
+    draw_key, policy_key = jax.random.split(key)
+    draws = sample_draws(draw_key, config, model.observation_dim, batch.observations.dtype)
+    return matching_loss(model, target, batch, draws, policy_key, config, policy)
+
+
+def _rows(tree: Condition, n: int) -> Condition:
+    return jax.tree.map(lambda leaf: leaf[:n], tree)
+
+
+def _mean_norm(v: Float[Array, "rows d"]) -> Float[Array, ""]:
+    return jnp.mean(jnp.sqrt(jnp.sum(jnp.square(v), axis=-1)))
+
+
+def _range_metrics(s_plus: Float[Array, "H d"], data: Float[Array, "B d"]) -> Metrics:
+    """Compare sampled states with the batch's own, in raw units; both would agree in the end."""
+    low, high = jnp.min(data, axis=0), jnp.max(data, axis=0)
+    outside = (s_plus < jnp.broadcast_to(low, s_plus.shape)) | (
+        s_plus > jnp.broadcast_to(high, s_plus.shape)
+    )
+    return {
+        "sample/min": jnp.min(s_plus),
+        "sample/max": jnp.max(s_plus),
+        "sample/data_min": jnp.min(low),
+        "sample/data_max": jnp.max(high),
+        "sample/outside": jnp.mean(outside.astype(s_plus.dtype)),
+    }

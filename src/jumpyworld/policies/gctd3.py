@@ -1,0 +1,277 @@
+"""GC-TD3: a goal-conditioned critic that bootstraps on its own policy, extracted with FQL.
+
+Paper: appendix on base policies, item GC-TD3.
+
+    S, A, S' ~ data;  G: 0.2 S', 0.5 a later state (geometric offset), 0.3 any state
+    A' = the student's action at (S', G)
+    critic  (Q(S, A, G) - 1{S' = G} - gamma Qbar(S', A', G))^2           for each of two critics
+    actor   see ``fql``
+    Qbar <- Qbar + target_rate (Q - Qbar)
+
+Equality S' = G is of dataset rows, not of floats. There is no terminal mask, so Q may reach
+1 / (1 - gamma). Options that the paper does not use: ``critic_loss="bce"`` (values in [0, 1],
+targets clipped to it), ``mask_at_goal`` (no bootstrap once the goal is reached) and
+``success_on="current"`` (OGBench's 1{S = G}, with S in place of S' among the goals).
+No target policy smoothing: the policy draws fresh noise anyway.
+
+Shapes: B batch, d state and goal, da action, E critics.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
+from jumpyworld.data.sampling import Batch, DeviceData, sample_transitions
+from jumpyworld.nn import Normaliser
+from jumpyworld.policies.base import Metrics, PolicySpec, rebuild
+from jumpyworld.policies.fql import (
+    Actors,
+    FQLConfig,
+    OneStepPolicy,
+    draw_actor_goals,
+    extraction_loss,
+    student_action,
+)
+from jumpyworld.policies.networks import (
+    Ensemble,
+    Net,
+    aggregate,
+    clip_action,
+    copy,
+    descend,
+    frozen,
+    optimiser,
+    polyak,
+)
+
+CriticLoss = Literal["squared", "bce"]
+NUM_CRITICS = 2
+
+
+@dataclass(frozen=True)
+class GCTD3Config(FQLConfig):
+    """Settings of GC-TD3; see ``FQLConfig`` for the extraction's.
+
+    Attributes:
+        goal_current: share of the critic's goals that are S'. Paper 0.2.
+        goal_trajectory: share from the row's future; the rest is random. Paper 0.5.
+        success_on: row that must equal the goal, ``next`` (paper) or ``current`` (OGBench).
+        critic_loss: ``squared`` (paper) or ``bce``.
+        mask_at_goal: stop bootstrapping at the goal. Paper: no.
+    """
+
+    goal_current: float = 0.2
+    goal_trajectory: float = 0.5
+    success_on: Literal["next", "current"] = "next"
+    critic_loss: CriticLoss = "squared"
+    mask_at_goal: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        total = self.goal_current + self.goal_trajectory
+        self.require("goal_trajectory", total <= 1, "at most 1 - goal_current")
+
+
+class TDNetworks(eqx.Module):
+    """What is trained.
+
+    Attributes:
+        actors: behaviour flow and student.
+        critic: E networks (s, a, g) to a value, or to its logit with ``bce``.
+    """
+
+    actors: Actors
+    critic: Ensemble
+
+
+class TDState(eqx.Module):
+    """All that training changes.
+
+    Attributes:
+        step: gradient steps done, int32.
+        networks: online networks.
+        target: moving average of the critic.
+        opt_state: the optimiser's.
+        normaliser: units of states and goals; constant.
+    """
+
+    step: Int[Array, ""]
+    networks: TDNetworks
+    target: Ensemble
+    opt_state: optax.OptState
+    normaliser: Normaliser
+
+
+def critic_values(
+    critic: Ensemble,
+    s: Float[Array, " d"],
+    a: Float[Array, " da"],
+    g: Float[Array, " d"],
+    kind: CriticLoss,
+) -> Float[Array, " E"]:
+    """Return Q(s, a, g) of each critic."""
+    out = critic(s, a, g)[:, 0]
+    return out if kind == "squared" else jax.nn.sigmoid(out)
+
+
+def critic_target(
+    reached: Bool[Array, ""], next_q: Float[Array, ""], config: GCTD3Config
+) -> Float[Array, ""]:
+    """Return 1{S' = G} + gamma Qbar(S', A', G); no gradient passes.
+
+    Args:
+        reached: whether the goal is reached.
+        next_q: the target critics' aggregated value at S'.
+        config: discount, mask and kind of loss.
+    """
+    reward = reached.astype(next_q.dtype)
+    carry = 1.0 - reward if config.mask_at_goal else jnp.ones_like(reward)
+    target = reward + config.discount * carry * next_q
+    # A cross-entropy needs a probability; without the mask the sum can exceed one.
+    target = jnp.clip(target, 0.0, 1.0) if config.critic_loss == "bce" else target
+    return jax.lax.stop_gradient(target)
+
+
+def critic_error(
+    critic: Ensemble,
+    s: Float[Array, " d"],
+    a: Float[Array, " da"],
+    g: Float[Array, " d"],
+    target: Float[Array, ""],
+    kind: CriticLoss,
+) -> Float[Array, ""]:
+    """Return the squared error, or the cross-entropy, of one row, averaged over critics."""
+    out = critic(s, a, g)[:, 0]
+    if kind == "squared":
+        return jnp.mean(jnp.square(out - target))
+    return jnp.mean(jax.nn.softplus(out) - target * out)
+
+
+def draw_critic_goals(
+    data: DeviceData, key: PRNGKeyArray, index: Int[Array, " B"], config: GCTD3Config
+) -> tuple[Int[Array, " B"], Bool[Array, " B"]]:
+    """Draw rows of goals [B], and whether each transition reaches its goal [B].
+
+    Paper: 0.2 S', 0.5 geometric future, 0.3 random.
+    """
+    kind_key, goal_key = jax.random.split(key)
+    success = index + 1 if config.success_on == "next" else index
+    if config.goal_current == 1:
+        return success, jnp.ones(index.shape, bool)
+    share = min(config.goal_trajectory / (1.0 - config.goal_current), 1.0)
+    other = GoalMixture(0.0, share, 0.0, 1.0 - share, config.discount)
+    drawn = sample_goal_indices(data, goal_key, index, other)
+    here = jax.random.uniform(kind_key, index.shape) < config.goal_current
+    goals = jnp.where(here, success, drawn)
+    return goals, goals == success
+
+
+NextActions = Callable[[Actors, Batch, Array, Array, PRNGKeyArray], Float[Array, "B da"]]
+"""(actors, batch, s' and goals in the networks' units, key) to the actions A' of the target."""
+
+
+def own_actions(actors: Actors, batch: Batch, s_next, g, key) -> Float[Array, "B da"]:
+    """Return A' ~ pi_G(S'): the student's, with fresh noise, clipped, no gradient."""
+    noise = jax.random.normal(key, batch.next_actions.shape, batch.next_actions.dtype)
+    act = jax.vmap(student_action, (None, 0, 0, 0))
+    return jax.lax.stop_gradient(clip_action(act(frozen(actors.student), s_next, g, noise)))
+
+
+def init(key: PRNGKeyArray, config: GCTD3Config, spec: PolicySpec) -> TDState:
+    """Return the state before the first step."""
+    actor_key, critic_key = jax.random.split(key)
+    inputs = 2 * spec.observation_dim + spec.action_dim
+    critic = Ensemble(
+        NUM_CRITICS,
+        # FQL normalises the layers of critics and not those of actors.
+        lambda k: Net(inputs, config.hidden, 1, key=k, layer_norm=True),
+        key=critic_key,
+    )
+    networks = TDNetworks(Actors(config, spec, key=actor_key), critic)
+    return TDState(
+        step=jnp.zeros((), jnp.int32),
+        networks=networks,
+        target=copy(critic),
+        opt_state=optimiser(config.learning_rate).init(networks),
+        normaliser=spec.normaliser(config.normalise),
+    )
+
+
+def update(
+    state: TDState,
+    data: DeviceData,
+    key: PRNGKeyArray,
+    config: GCTD3Config,
+    next_actions: NextActions,
+) -> tuple[TDState, Metrics]:
+    """Take one gradient step on critic and actors, for any source of the target's actions."""
+    row_key, critic_key, actor_key, next_key, loss_key = jax.random.split(key, 5)
+    batch = sample_transitions(data, row_key, config.batch_size)
+    rows, reached = draw_critic_goals(data, critic_key, batch.index, config)
+    units = state.normaliser.normalise
+    s, s_next = units(batch.observations), units(batch.next_observations)
+    g = units(data.observations[rows])
+    actor_g = units(draw_actor_goals(data, actor_key, batch.index, config))
+    a_next = next_actions(state.networks.actors, batch, s_next, g, next_key)
+
+    def q(critic: Ensemble, s, a, g) -> Float[Array, ""]:
+        return aggregate(critic_values(critic, s, a, g, config.critic_loss), config.aggregation)
+
+    def target_of(reached, s_next, a_next, g) -> Float[Array, ""]:
+        return critic_target(reached, q(state.target, s_next, a_next, g), config)
+
+    target = jax.vmap(target_of)(reached, s_next, a_next, g)
+
+    def loss_fn(networks: TDNetworks) -> tuple[Float[Array, ""], Metrics]:
+        error = jax.vmap(critic_error, (None, 0, 0, 0, 0, None))
+        critic = jnp.mean(error(networks.critic, s, batch.actions, g, target, config.critic_loss))
+        value = frozen(networks.critic)  # the actor climbs Q and does not change it
+        actor, metrics = extraction_loss(
+            networks.actors,
+            lambda s, a, g: q(value, s, a, g),
+            s,
+            batch.actions,
+            actor_g,
+            loss_key,
+            config,
+        )
+        return critic + actor, {"critic/loss": critic, **metrics}
+
+    networks, opt_state, metrics = descend(
+        loss_fn, state.networks, state.opt_state, config.learning_rate
+    )
+    metrics |= {"critic/target_mean": jnp.mean(target), "critic/target_max": jnp.max(target)}
+    average = polyak(state.target, networks.critic, config.target_rate)
+    return TDState(state.step + 1, networks, average, opt_state, state.normaliser), metrics
+
+
+def step(
+    state: TDState, data: DeviceData, key: PRNGKeyArray, config: GCTD3Config
+) -> tuple[TDState, Metrics]:
+    """Take one gradient step; pure.
+
+    Args:
+        state: before the step.
+        data: dataset on the device.
+        key: randomness of this step.
+        config: settings, static.
+    """
+    return update(state, data, key, config, own_actions)
+
+
+def inference_model(state: TDState) -> OneStepPolicy:
+    """Return the policy to save and act with: the student."""
+    return OneStepPolicy(state.networks.actors.student, state.normaliser)
+
+
+def from_checkpoint(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> OneStepPolicy:
+    """Return the policy that a checkpoint describes; see ``base.rebuild``."""
+    return rebuild(GCTD3Config, lambda *args: inference_model(init(*args)), document, arrays)
