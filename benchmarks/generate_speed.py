@@ -2,9 +2,10 @@
 
     python benchmarks/generate_speed.py --seconds 20 --out results/generate-speed.jsonl
 
-Episodes are made and replayed in turn, in one process, from the same reset with the same actions: the
-replay is exact, so both sides see the same contacts, and the same machine. Times are the process's own processor
-time; writing each episode's part counts as generating. Prints a table, appends JSON rows.
+Episodes are made and replayed in turn, in one process, from the same reset with the same actions:
+the replay is exact, so both sides see the same contacts, and the same machine. Times are the
+process's own processor time; writing each episode's part counts as generating. Prints a table,
+appends JSON rows.
 """
 
 import argparse
@@ -79,8 +80,8 @@ def main() -> None:
     for alias in arguments.domains:
         row = measure(domains.get(alias), seconds=arguments.seconds) | facts
         print(
-            f"{alias:18} {row['steps_per_second']:7d} steps/s  bare {row['bare_steps_per_second']:7d}"
-            f"  ratio {row['ratio']:.3f} {row['ci95']}  n={row['episodes']}",
+            f"{alias:18} {row['steps_per_second']:7d} steps/s"
+            f"  bare {row['bare_steps_per_second']:7d}  ratio {row['ratio']:.3f} {row['ci95']}  n={row['episodes']}",
             flush=True,
         )
         if arguments.out:

@@ -32,3 +32,14 @@ class MissingExtraError(JumpyError):
         super().__init__(
             f"{package} is not installed: pip install 'jumpyworld[{extra}]' (or: make install)"
         )
+
+
+def data_error(source: object, text: str) -> DataError:
+    """Build a DataError that stays on one line, whatever a damaged file or odd name contains."""
+    message = f"{source}: {text}"
+    return DataError("".join(c if c.isprintable() else "?" for c in message)[:600])
+
+
+def unwritable(path: object, error: OSError) -> DataError:
+    """Build the DataError for a disk that refused."""
+    return data_error(path, f"cannot be written ({error.strerror or error})")

@@ -8,6 +8,7 @@ import pytest
 from jumpyworld.data import Dataset, load, ogbench
 from jumpyworld.data.convert import convert
 from jumpyworld.errors import ConfigError, DataError
+from jumpyworld.storage.files import sha256_file
 
 h5py = pytest.importorskip("h5py")
 oracle = pytest.importorskip("ogbench.utils")
@@ -88,7 +89,7 @@ def check(path, trajectories, cut):
         entry = sidecar["files"][file]
         assert entry["episodes"] == len(part)
         assert entry["transitions"] == sum(len(t["actions"]) for t in part)
-        assert entry["sha256"] == ogbench.sha256_file(path.with_name(file))
+        assert entry["sha256"] == sha256_file(path.with_name(file))
         assert entry["bytes"] == path.with_name(file).stat().st_size
     return sidecar
 

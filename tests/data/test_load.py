@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from jumpyworld.data import Dataset, load, ogbench
+from jumpyworld.data import Dataset, load, ogbench, sidecar
 from jumpyworld.errors import ConfigError, DataError
 
 NAME = "pointmaze-large-navigate-v0"
@@ -15,16 +15,16 @@ def make(seed=0, d=2):
     return Dataset.from_arrays(rng.normal(size=(20, d)), rng.uniform(-1, 1, (20, 2)), terminals)
 
 
-def write_folder(folder, name=NAME, domain=NAME, sidecar=True):
+def write_folder(folder, name=NAME, domain=NAME, described=True):
     folder.mkdir(exist_ok=True)
     files = {}
     for seed, suffix in enumerate(("", "-val")):
         path = folder / f"{name}{suffix}.npz"
         ogbench.write_npz(path, make(seed))
-        files[path.name] = ogbench.file_entry(path)
-    if sidecar:
+        files[path.name] = sidecar.file_entry(path)
+    if described:
         contents = {"domain": domain, "seed": 0, "versions": {"mujoco": "3"}, "files": files}
-        ogbench.write_sidecar(folder / f"{name}.npz", contents)
+        sidecar.write_sidecar(folder / f"{name}.npz", contents)
     return folder
 
 
@@ -109,11 +109,11 @@ def test_damaged_sidecar(tmp_path, text, match):
 
 def test_sidecar_is_written_whole_or_not_at_all(tmp_path):
     contents = {"domain": None, "seed": 1, "versions": {}, "files": {}}
-    ogbench.write_sidecar(tmp_path / "a.json", contents)
+    sidecar.write_sidecar(tmp_path / "a.json", contents)
     assert json.loads((tmp_path / "a.json").read_text()) == contents
     for bad in (contents | {"seed": float("nan")}, contents | {"seed": object()}, {"seed": 1}):
         with pytest.raises(DataError):
-            ogbench.write_sidecar(tmp_path / "b.json", bad)
+            sidecar.write_sidecar(tmp_path / "b.json", bad)
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
@@ -130,11 +130,11 @@ def test_what_cannot_be_found(tmp_path):
     (tmp_path / "set.txt").write_text("x")
     with pytest.raises(DataError, match=r"is none of \.npz, \.hdf5, \.h5"):
         load(tmp_path / "set.txt")
-    write_folder(tmp_path, name="a", sidecar=False)
+    write_folder(tmp_path, name="a", described=False)
     (tmp_path / "a-val.npz").unlink()
     with pytest.raises(DataError, match=r"a-val\.npz: no such file"):
         load(tmp_path, split="val")
-    write_folder(tmp_path, name="b", sidecar=False)
+    write_folder(tmp_path, name="b", described=False)
     with pytest.raises(DataError, match=r"exactly one .* found a\.npz, b\.npz"):
         load(tmp_path)
     with pytest.raises(ConfigError, match="split='test'"):
@@ -151,4 +151,4 @@ def test_unreadable_file_names_the_reason(tmp_path):
     with pytest.raises(DataError, match=r"Is a directory|Permission"):
         ogbench.read_npz(path)
     with pytest.raises(DataError, match="No such file"):
-        ogbench.sha256_file(tmp_path / "none")
+        sidecar.file_entry(tmp_path / "none")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from jumpyworld.data import Dataset, load, ogbench
 from jumpyworld.errors import DataError
+from jumpyworld.storage import npz as storage_npz
 
 oracle = pytest.importorskip("ogbench.utils")
 
@@ -158,9 +159,9 @@ def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch, where):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     if where == "write":
-        monkeypatch.setattr(np.lib.format, "write_array", full)
+        monkeypatch.setattr(storage_npz, "_write_blocks", full)
     else:
-        monkeypatch.setattr(os, where, full)
+        monkeypatch.setattr(*{"fsync": (os, "fsync"), "replace": (Path, "replace")}[where], full)
     with pytest.raises(DataError, match=r"set\.npz: cannot be written \(No space left"):
         ogbench.write_npz(path, make(seed=1))
     assert os.listdir(tmp_path) == ["set.npz"] and path.read_bytes() == before
@@ -170,7 +171,7 @@ def test_other_failures_leave_nothing_behind(tmp_path, monkeypatch):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(np.lib.format, "write_array", stop)
+    monkeypatch.setattr(storage_npz, "_write_blocks", stop)
     with pytest.raises(KeyboardInterrupt):
         ogbench.write_npz(tmp_path / "set.npz", make())
     assert os.listdir(tmp_path) == []
@@ -180,8 +181,9 @@ def test_unwritable_requests(tmp_path):
     data = make()
     with pytest.raises(DataError, match=r"must end in \.npz"):
         ogbench.write_npz(tmp_path / "set.dat", data)
+    (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"):
-        ogbench.write_npz(tmp_path / "missing" / "set.npz", data)
+        ogbench.write_npz(tmp_path / "file" / "set.npz", data)
     for name in ("valids", "../x", "next_observations", ""):
         odd = Dataset(data.observations, data.actions, data.starts, data.ends, {name: data.actions})
         with pytest.raises(DataError, match="cannot be stored"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jumpyworld import domains
-from jumpyworld.data import Dataset, load, ogbench, summary
+from jumpyworld.data import Dataset, load, ogbench, sidecar, summary
 from jumpyworld.data.summary import summarise
 from jumpyworld.domains.cube import ARM_DIM, CENTRE, CUBE_DIM
 from jumpyworld.errors import MissingExtraError
@@ -171,16 +171,16 @@ def test_goals_come_from_the_sidecar(tmp_path):
     path = tmp_path / "pointmaze-medium-navigate-v0.npz"
     ogbench.write_npz(path, make([[0, 0], [1, 0], [0, 0], [1, 0]], [1, 1]))
     assert summarise(load(path)).goals_per_trajectory is None
-    entry = ogbench.file_entry(path) | {"episodes": 2, "goals_reached": 5}
+    entry = sidecar.file_entry(path) | {"episodes": 2, "goals_reached": 5}
     contents = {
         "domain": "pointmaze-medium",
         "seed": 0,
         "versions": {},
         "files": {path.name: entry},
     }
-    ogbench.write_sidecar(path, contents)
+    sidecar.write_sidecar(path, contents)
     assert summarise(load(path)).goals_per_trajectory == 2.5
-    ogbench.write_sidecar(path, contents | {"files": {path.name: entry | {"episodes": 3}}})
+    sidecar.write_sidecar(path, contents | {"files": {path.name: entry | {"episodes": 3}}})
     assert summarise(load(path)).goals_per_trajectory is None  # of other data
 
 

@@ -182,7 +182,7 @@ def test_a_finished_set_is_kept_and_another_is_refused(tmp_path):
     stamp = path.stat().st_mtime_ns
     generate(small("pointmaze-medium"), tmp_path, workers=2)
     assert path.stat().st_mtime_ns == stamp
-    with pytest.raises(DataError, match="made with seed 0, not 1.*--overwrite"):
+    with pytest.raises(DataError, match=r"made with seed 0, not 1.*--overwrite"):
         generate(small("pointmaze-medium", seed=1), tmp_path, workers=1)
     generate(small("pointmaze-medium", seed=1), tmp_path, workers=1, overwrite=True)
     assert json.loads(path.with_suffix(".json").read_text())["seed"] == 1
@@ -250,7 +250,7 @@ def test_cube_play_looks_like_ogbenchs():
 
 @pytest.mark.parametrize("alias", ["pointmaze-large", "antmaze-large", "cube-2"])
 def test_an_episode_is_what_the_real_environment_does(alias):
-    """From the same reset, ``env.step`` with the stored actions gives the stored episode, exactly."""
+    """From the same reset, ``env.step`` with the stored actions gives exactly the stored episode."""
     domain = domains.get(alias)
     maker = episode_maker(domain, 300, domain.collection.noise)
     episode = maker(episode_generator(2, "val", 1))

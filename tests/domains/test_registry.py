@@ -39,7 +39,7 @@ def test_there_are_ten_domains():
 
 
 def test_unknown_domain_names_the_value_and_the_nearest_one():
-    with pytest.raises(ConfigError, match="antmaze-huge.*did you mean antmaze-"):
+    with pytest.raises(ConfigError, match=r"antmaze-huge.*did you mean antmaze-"):
         domains.get("antmaze-huge")
 
 

@@ -20,6 +20,7 @@ MEMORY = """
 import resource, sys
 import numpy as np
 from pathlib import Path
+sys.path.append(sys.argv[2])
 from checkpoint_samples import ENVIRONMENT, make_document
 from jumpyworld.storage import checkpoint
 
@@ -134,9 +135,8 @@ def test_an_error_of_the_system_names_the_path(folder, monkeypatch, call, code):
 
 
 def test_saving_and_loading_need_little_memory(tmp_path):
-    script = [sys.executable, "-c", MEMORY, str(tmp_path / "x")]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run(script, capture_output=True, text=True, env=environment, check=True)
+    script = [sys.executable, "-c", MEMORY, str(tmp_path / "x"), str(Path(__file__).parent)]
+    done = subprocess.run(script, capture_output=True, text=True, check=True)
     saving, loading = map(float, done.stdout.split())
     assert saving <= 1.3, "the promise is 2.2 times the state"
     assert loading <= 2.2

@@ -13,7 +13,7 @@ from jumpyworld.errors import JumpyError
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 2 bad input, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 nobody reads, 2 bad input, 130 interrupted."""
     sys.exit(run(argv))
 
 
@@ -44,4 +44,5 @@ def run(argv: Sequence[str] | None = None) -> int:
         # The reader (``jumpy ... | head``) has gone: stop quietly, and keep Python from
         # complaining when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return 0

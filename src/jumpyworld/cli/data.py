@@ -56,9 +56,7 @@ class Generate:
 class Data:
     """Make, look at and convert data sets."""
 
-    command: Annotated[
-        Generate | Inspect | Convert | List | TrainExpert, tyro.conf.arg(name="")
-    ]
+    command: Annotated[Generate | Inspect | Convert | List | TrainExpert, tyro.conf.arg(name="")]
 
     def run(self) -> None:
         """Run the chosen command."""

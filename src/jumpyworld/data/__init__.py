@@ -13,11 +13,11 @@ from jumpyworld.data import validate
 from jumpyworld.data.dataset import Dataset, Trajectory
 from jumpyworld.data.hdf5 import load_hdf5
 from jumpyworld.data.minari import is_minari, load_minari
-from jumpyworld.data.ogbench import load_npz, verify_file
+from jumpyworld.data.ogbench import load_npz
 from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.data.sampling import Batch, DeviceData, batch_key, device_data, sample_transitions
-from jumpyworld.data.validate import data_error
-from jumpyworld.errors import ConfigError
+from jumpyworld.data.sidecar import verify_file
+from jumpyworld.errors import ConfigError, data_error
 
 __all__ = [
     "Batch",

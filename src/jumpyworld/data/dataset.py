@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from jumpyworld.data import validate
+from jumpyworld.errors import data_error
 
 # Neighbouring rows come from one float32 array, so a larger gap means rows that do not belong
 # together; relative for values above one.
@@ -85,7 +86,7 @@ class Dataset:
             or (self.ends < self.starts).any()
             or (self.ends + 1 != following).any()
         ):
-            raise validate.data_error(self.source, "starts and ends do not tile the rows")
+            raise data_error(self.source, "starts and ends do not tile the rows")
 
     @classmethod
     def from_arrays(
@@ -240,7 +241,7 @@ def states_from_transitions(
     validate.check_leading(source, arrays)
     if s.shape != s_next.shape:
         shapes = f"{s_next.shape}, but observations has {s.shape}"
-        raise validate.data_error(source, f"next_observations has shape {shapes}")
+        raise data_error(source, f"next_observations has shape {shapes}")
     validate.check_finite(source, "next_observations", s_next, allow)
     last = validate.close_last(source, last, allow)
     with np.errstate(invalid="ignore"):  # inf - inf, if allowed in
@@ -248,7 +249,7 @@ def states_from_transitions(
     broken = (gap > CONTINUITY) & ~last[:-1, None]
     if broken.any():
         row, column = divmod(int(np.argmax(broken)), s.shape[1])
-        raise validate.data_error(
+        raise data_error(
             source,
             f"next_observations differs from the next row's observation in "
             f"{broken.any(1).sum()} rows inside trajectories, first at row {row}, column {column} "

@@ -18,9 +18,8 @@ import numpy as np
 
 from jumpyworld.data import validate
 from jumpyworld.data.dataset import Dataset, states_from_transitions
-from jumpyworld.data.ogbench import MAX_RATIO, READ_ERRORS, SMALL, unreadable
-from jumpyworld.data.validate import data_error
-from jumpyworld.errors import MissingExtraError
+from jumpyworld.errors import MissingExtraError, data_error
+from jumpyworld.storage.npz import MAX_RATIO, READ_ERRORS, SMALL, unreadable
 
 # Names in the file and in our extras.
 _OPTIONAL = {"rewards": "rewards", "infos/qpos": "qpos", "infos/qvel": "qvel"}

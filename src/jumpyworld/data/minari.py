@@ -17,8 +17,8 @@ import numpy as np
 from jumpyworld.data import validate
 from jumpyworld.data.dataset import Dataset
 from jumpyworld.data.hdf5 import Reader, open_hdf5
-from jumpyworld.data.ogbench import READ_ERRORS, unreadable
-from jumpyworld.data.validate import data_error
+from jumpyworld.errors import data_error
+from jumpyworld.storage.npz import READ_ERRORS, unreadable
 
 MAIN_FILE = "main_data.hdf5"
 _EPISODE = re.compile(r"episode_(0|[1-9]\d{0,8})")

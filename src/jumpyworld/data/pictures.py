@@ -12,9 +12,8 @@ import numpy as np
 
 from jumpyworld.data.dataset import Dataset
 from jumpyworld.data.summary import cube_positions, grid_of, layout_of
-from jumpyworld.data.validate import data_error
 from jumpyworld.domains import CubeDomain, Grid, MazeDomain
-from jumpyworld.errors import MissingExtraError
+from jumpyworld.errors import MissingExtraError, data_error
 from jumpyworld.storage.files import atomic_file
 
 DPI = 150

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jumpyworld.data.dataset import Dataset
-from jumpyworld.data.validate import data_error
+from jumpyworld.errors import data_error
 
 
 class DeviceData(eqx.Module):

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from jumpyworld.data import validate
 from jumpyworld.data.dataset import Dataset
-from jumpyworld.data.ogbench import read_sidecar
+from jumpyworld.data.sidecar import read_sidecar
 from jumpyworld.domains import CubeDomain, Domain, Grid, MazeDomain
 from jumpyworld.errors import JumpyError, MissingExtraError
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 
-from jumpyworld.errors import ConfigError, DataError, JumpyError
+from jumpyworld.errors import ConfigError, JumpyError, data_error
 
 CHECKS = (
     "non-finite",
@@ -26,12 +26,6 @@ CHECKS = (
 HUGE = 1e6
 # Rounding of float64 controllers to float32 overshoots a bound of 1 by less than this.
 ACTION_SLACK = 1e-5
-
-
-def data_error(source: object, text: str) -> DataError:
-    """Build a DataError that stays on one line, whatever a damaged file or odd name contains."""
-    message = f"{source}: {text}"
-    return DataError("".join(c if c.isprintable() else "?" for c in message)[:600])
 
 
 def check_allow(allow: Collection[str]) -> None:

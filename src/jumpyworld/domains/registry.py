@@ -13,7 +13,7 @@ from jumpyworld.errors import ConfigError
 
 
 def _maze(body: str, size: str, *, obs: int, act: int, noise: float, rate: int) -> MazeDomain:
-    # Giant mazes need twice the steps to cross, so OGBench makes half as many episodes, twice as long.
+    # Giant mazes take twice the steps to cross: half as many episodes, twice as long.
     episodes, steps = (500, 2001) if size == "giant" else (1000, 1001)
     return MazeDomain(
         name=f"{body}maze-{size}-navigate-v0",

@@ -20,12 +20,12 @@ def global_numpy_seed(seed: int) -> Iterator[None]:
 
     The one place where this package touches global random state: OGBench reads it.
     """
-    saved = np.random.get_state()
+    saved = np.random.get_state()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     try:
         yield
     finally:
-        np.random.set_state(saved)
+        np.random.set_state(saved)  # noqa: NPY002
 
 
 class SeededReset(gymnasium.Wrapper):

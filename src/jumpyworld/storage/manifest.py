@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jumpyworld._version import __version__
 from jumpyworld.errors import CheckpointError
 from jumpyworld.storage.schema import brief, to_json
 
@@ -114,10 +115,11 @@ def environment() -> dict[str, Any]:
     import jax
 
     settings: Any = jax.config  # its flags are attributes that type checkers cannot see
-    packages = ("jumpyworld", "jax", "jaxlib", "numpy", "equinox", "optax", "safetensors")
+    packages = ("jax", "jaxlib", "numpy", "equinox", "optax", "safetensors")
     return {
         "versions": {
             "python": platform.python_version(),
+            "jumpyworld": __version__,
             **{name: importlib.metadata.version(name) for name in packages},
         },
         "prng": {

@@ -11,8 +11,9 @@ read of the condition) and nothing measurable on a CPU.
 
 Guard: the loss is checked at every step and the whole state at the end of a chunk. If either is not
 finite, the chunk is done again from a copy, one step at a time and with the same program, and each
-bad step is undone and counted. Checking and undoing inside the loop would read the state three
-times per step: 40% of a step of a small model on an H200, for an event that should never happen.
+bad step is undone and counted. The price is a second copy of the state on the device. Checking and
+undoing inside the loop would read the state three times per step: 40% of a step of a small model on
+an H200, for an event that should never happen.
 """
 
 from collections.abc import Mapping

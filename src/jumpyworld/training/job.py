@@ -32,7 +32,7 @@ class TrainingJob:
     """``init(key) -> state``."""
     step: Callable[[PyTree, PyTree, PRNGKeyArray], tuple[PyTree, Mapping[str, Any]]]
     """``step(state, data, key) -> (state, metrics)``: one update; draws its batch from ``data``.
-    Metrics are scalars; those called ``loss`` or ``..._loss`` must be finite."""
+    Metrics are scalars; a step is undone if one whose name ends in ``loss`` is not finite."""
     inference_model: Callable[[PyTree], PyTree]
     """``inference_model(state) -> model``: what inference needs of the state."""
     data: PyTree

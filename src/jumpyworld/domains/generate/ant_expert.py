@@ -17,16 +17,16 @@ degrees of the front: the policy only ever learns to run ahead.
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from jumpyworld.errors import CheckpointError
+from jumpyworld.storage.files import atomic_file
 
 FEATURE_DIM = 28
 ACTION_DIM = 8
@@ -228,18 +228,8 @@ def save_expert(
     arrays = {name: _f32(value) for name, value in weights.items()}
     _check(arrays, path)
     notes = {k: v if isinstance(v, str) else json.dumps(v) for k, v in (metadata or {}).items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        save_file(arrays, name, metadata={**notes, "format": FORMAT})
-        with open(name, "rb") as file:
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)  # mkstemp's 0600 would make a packaged file unreadable to others
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with atomic_file(path) as file:
+        file.write(save(arrays, metadata={**notes, "format": FORMAT}))
 
 
 def _check(weights: Mapping[str, np.ndarray], path: Path) -> None:

@@ -15,7 +15,6 @@ import os
 import shutil
 import signal
 import threading
-import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -30,7 +29,7 @@ from jumpyworld.domains.registry import get
 from jumpyworld.domains.versions import simulator_versions
 from jumpyworld.errors import ConfigError, DataError
 from jumpyworld.storage.files import atomic_file, sha256_file, write_json
-from jumpyworld.storage.npz import Column, write_npz
+from jumpyworld.storage.npz import Column, read_npz, write_npz
 
 Progress = Callable[[int, int], None]
 """Called with the episodes made so far and the episodes asked for."""
@@ -144,7 +143,9 @@ def _check_finished(request: Request, sidecar: Path) -> None:
     try:
         found = json.loads(sidecar.read_text())
         other = [key for key in wanted if found[key] != wanted[key]]
-        hashes = {sidecar.with_name(Path(name).name): f["sha256"] for name, f in found["files"].items()}
+        hashes = {
+            sidecar.with_name(Path(name).name): f["sha256"] for name, f in found["files"].items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{sidecar}: damaged ({error}); --overwrite makes the set anew") from error
     if other:
@@ -248,13 +249,9 @@ def _make_part(split: str, index: int) -> None:
 def _read_part(request: Request, parts: Path, job: tuple[str, int]) -> Episode | None:
     """Return a part, or None if it is missing or damaged and so has to be made (again)."""
     try:
-        # Opened by hand: np.load leaves a damaged file open when it gives up on it.
-        with (
-            open(_part_path(parts, *job), "rb") as file,
-            np.load(file, allow_pickle=False) as arrays,
-        ):
-            episode = Episode(**{key: arrays[key] for key in (*_ARRAYS, "goals_reached")})
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        arrays = read_npz(_part_path(parts, *job))
+        episode = Episode(**{key: arrays[key] for key in (*_ARRAYS, "goals_reached")})
+    except (DataError, KeyError):
         return None
     return episode if len(episode.observations) == request.steps else None
 
@@ -284,8 +281,7 @@ def _assemble(request: Request, parts: Path, out: Path) -> None:
 
 
 def _part_array(path: Path, key: str) -> np.ndarray:
-    with np.load(path, allow_pickle=False) as arrays:
-        return arrays[key]
+    return read_npz(path)[key]
 
 
 def _describe(request: Request, parts: Path, out: Path) -> dict:
