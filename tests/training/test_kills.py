@@ -83,6 +83,7 @@ def test_twenty_runs_killed_once(reference, tmp_path, compiled_once, seed):
     shutil.rmtree(tmp_path / "run")
 
 
+@pytest.mark.slow  # test_loop.py sends the signals to this process
 def test_sigterm_saves_and_the_same_command_goes_on(reference, tmp_path, compiled_once):
     straight, _ = reference
     with start(tmp_path / "run", compiled_once) as process:

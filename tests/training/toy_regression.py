@@ -64,7 +64,7 @@ def step(state, data, key, config):
     with jax.numpy_dtype_promotion("standard"):  # Optax raises a float to an integer power
         updates, opt_state = _optimiser(config).update(grads, state.opt_state)
     model = eqx.apply_updates(state.model, updates)
-    spoil = jnp.where(count == config.bad_params_at, jnp.nan, 0.0)
+    spoil = jnp.where(count == data["bad_count"], jnp.nan, 0.0)
     model = eqx.tree_at(lambda m: m.layers[0].bias, model, model.layers[0].bias + spoil)
     target = jax.tree.map(
         lambda a, b: 0.99 * a + 0.01 * b if eqx.is_array(a) else a, state.target, model
@@ -87,7 +87,10 @@ def make_job(config, data=None, *, seed=0, dataset="data-0", policy=None):
         jax.random.key_data(jax.random.fold_in(jax.random.key(seed), k))[1]
         for k in range(config.bad_from, config.bad_until)
     ]
-    data = {**data, "bad_keys": jnp.array(bad, jnp.uint32).reshape(-1)}
+    # Data and not settings of the step, so that all jobs of the tests share one compiled program.
+    keys = np.zeros(32, np.uint32)
+    keys[: len(bad)] = bad
+    data = {**data, "bad_keys": keys, "bad_count": np.int32(config.bad_params_at)}
     return TrainingJob(
         kind="toy",
         config=config,

@@ -113,6 +113,12 @@ class Domain(abc.ABC):
             raise MissingExtraError(error.name or "ogbench", "ogbench") from error
         return make(self.env_id, seed, **kwargs)
 
+    @staticmethod
+    def observe(env):
+        """Return an environment's observation of the state that it is in now."""
+        scene = env.unwrapped
+        return scene.get_ob() if hasattr(scene, "get_ob") else scene.compute_observation()
+
     def _check_dim(self, what: str, array) -> None:
         shape = np.shape(array)
         if not shape or shape[-1] != self.observation_dim:

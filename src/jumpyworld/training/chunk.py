@@ -6,14 +6,14 @@
 
 The bound is dynamic on purpose. One program serves every chunk length, so how often a run saves,
 logs or is interrupted cannot change what XLA fuses, and a resumed run has the bits of one that
-never stopped. Against a scan of fixed length this costs about 15 microseconds a step on a GPU (one
-read of the condition) and nothing measurable on a CPU.
+never stopped. Against a scan of fixed length it cost 6 to 33 microseconds a step on an H200, where
+each round reads the condition back.
 
 Guard: the loss is checked at every step and the whole state at the end of a chunk. If either is not
 finite, the chunk is done again from a copy, one step at a time and with the same program, and each
 bad step is undone and counted. The price is a second copy of the state on the device. Checking and
-undoing inside the loop would read the state three times per step: 40% of a step of a small model on
-an H200, for an event that should never happen.
+undoing the whole state inside the loop instead took 40% to 50% more time per step on an H200 (plain
+MLPs of 1M and 42M parameters with Adam and EMA), for an event that should never happen.
 """
 
 from collections.abc import Mapping

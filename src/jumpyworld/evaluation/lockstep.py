@@ -1,0 +1,184 @@
+"""Many real environments, stepped together by worker processes.
+
+One call of ``step`` sends an action to every environment and returns when all have moved, so that a
+policy or planner is asked once per control step for all of them. States and actions live in memory
+that the processes share; what goes through pipes is a few bytes of text. Workers import no JAX and
+end with their parent.
+
+An environment whose episode is over is no longer stepped: its row keeps its last observation, so
+that shapes never change and nothing recompiles.
+
+Shapes: E environments, d state, da action dimensions.
+"""
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from jumpyworld.domains import Domain, get
+from jumpyworld.errors import ConfigError, JumpyError
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+class Lockstep:
+    """Environments of one domain; use as a context manager.
+
+    Attributes:
+        observations: current states, float32 [E, d]; a copy is returned by ``reset`` and ``step``.
+        num_envs: E.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        num_envs: int,
+        *,
+        workers: int | None = None,
+        terminate_at_goal: bool = True,
+    ):
+        """Start the workers.
+
+        Args:
+            domain: what to simulate.
+            num_envs: E.
+            workers: processes; as many as cores by default, never more than environments.
+            terminate_at_goal: end an episode at its first success, as in evaluation.
+        """
+        if num_envs < 1:
+            raise ConfigError(f"num_envs must be at least 1, not {num_envs}")
+        workers = min(num_envs, workers or len(os.sched_getaffinity(0)))
+        self.num_envs = num_envs
+        shapes = {
+            "observations": (num_envs, domain.observation_dim),
+            "actions": (num_envs, domain.action_dim),
+            "goals": (num_envs, domain.observation_dim),
+            "success": (num_envs, 1),
+        }
+        self._memory = {key: _SPAWN.RawArray("f", int(np.prod(s))) for key, s in shapes.items()}
+        self._arrays = _views(self._memory, shapes)
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for rows in np.array_split(np.arange(num_envs), workers):
+            ours, theirs = _SPAWN.Pipe()
+            arguments = (theirs, domain.name, self._memory, shapes, rows, terminate_at_goal)
+            process = _SPAWN.Process(target=_work, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def reset(self, episodes: Sequence[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+        """Start an episode in every environment.
+
+        Args:
+            episodes: for each environment ``seed`` and, as they apply, ``task`` (1 to 5) or a
+                stored simulator state as lists ``qpos`` and ``qvel``.
+
+        Returns:
+            Observations and goal observations, float32 [E, d] each.
+        """
+        if len(episodes) != self.num_envs:
+            raise ConfigError(f"{len(episodes)} episodes for {self.num_envs} environments")
+        texts = [
+            json.dumps(list(part)) for part in np.array_split(list(episodes), len(self._pipes))
+        ]
+        self._command([f"reset {text}" for text in texts])
+        return self._arrays["observations"].copy(), self._arrays["goals"].copy()
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Take one control step in every environment whose episode goes on.
+
+        Args:
+            actions: [E, da], within [-1, 1]; rows of finished episodes are ignored.
+
+        Returns:
+            Observations float32 [E, d], and whether the last step of each succeeded, bool [E].
+        """
+        self._arrays["actions"][:] = actions
+        self._command(["step"] * len(self._pipes))
+        return self._arrays["observations"].copy(), self._arrays["success"][:, 0] > 0
+
+    def _command(self, texts: list[str]) -> None:
+        for pipe, text in zip(self._pipes, texts, strict=True):
+            pipe.send_bytes(text.encode())
+        for pipe in self._pipes:
+            try:
+                answer = pipe.recv_bytes().decode()
+            except EOFError:
+                raise JumpyError("a worker process ended unexpectedly (out of memory?)") from None
+            if answer != "done":
+                raise JumpyError(f"an environment failed: {answer}")
+
+    def close(self) -> None:
+        """End the workers."""
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join()
+
+    def __enter__(self) -> "Lockstep":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+def _views(memory: dict[str, Any], shapes: dict[str, tuple[int, int]]) -> dict[str, np.ndarray]:
+    return {k: np.frombuffer(memory[k], np.float32).reshape(s) for k, s in shapes.items()}
+
+
+def _work(pipe, name, memory, shapes, rows, terminate_at_goal: bool) -> None:
+    """Serve commands until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    from jumpyworld.domains.envs import set_state
+
+    arrays = _views(memory, shapes)
+    domain = get(name)
+    envs = [domain.make_env(0, terminate_at_goal=terminate_at_goal) for _ in rows]
+    running = [False] * len(envs)
+
+    def reset(i: int, episode: dict) -> None:
+        row, env = rows[i], envs[i]
+        options = {"task_id": episode["task"]} if "task" in episode else None
+        observation, info = env.reset(seed=episode["seed"], options=options)
+        arrays["goals"][row] = info["goal"]
+        if "qpos" in episode:
+            set_state(env, episode["qpos"], episode["qvel"])
+            observation = domain.observe(env)
+        arrays["observations"][row] = observation
+        arrays["success"][row] = 0.0
+        running[i] = True
+
+    def step(i: int) -> None:
+        row = rows[i]
+        observation, _, terminated, _, info = envs[i].unwrapped.step(arrays["actions"][row].copy())
+        arrays["observations"][row] = observation
+        arrays["success"][row] = float(info["success"])
+        running[i] = not terminated
+
+    while True:
+        try:
+            verb, _, text = pipe.recv_bytes().decode().partition(" ")
+        except EOFError:
+            return
+        try:
+            if verb == "reset":
+                for i, episode in enumerate(json.loads(text)):
+                    reset(i, episode)
+            else:
+                for i in range(len(envs)):
+                    if running[i]:
+                        step(i)
+            pipe.send_bytes(b"done")
+        except Exception as error:  # told to the parent, which raises it there
+            pipe.send_bytes(f"{type(error).__name__}: {error}".encode())

@@ -1,0 +1,35 @@
+"""Intervals for success rates; no number is reported without one."""
+
+import math
+from collections.abc import Sequence
+
+Z95 = 1.959963984540054
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a proportion; sensible at 0, at 1 and for few trials."""
+    if not 0 <= successes <= trials or trials == 0:
+        raise ValueError(f"{successes} successes in {trials} trials")
+    return _wilson(successes / trials, trials)
+
+
+def mean_of_tasks(tasks: Sequence[tuple[int, int]]) -> tuple[float, tuple[float, float]]:
+    """Return the mean success over tasks and its 95 % interval.
+
+    Tasks count alike, whatever their number of episodes. The interval is Wilson's at the effective
+    number of trials, the one whose binomial variance equals that of the stratified mean where
+    every task has the mean rate: conservative, since tasks of different difficulty vary less.
+
+    Args:
+        tasks: (successes, episodes) of each task.
+    """
+    mean = sum(s / n for s, n in tasks) / len(tasks)
+    effective = len(tasks) ** 2 / sum(1 / n for _, n in tasks)
+    return mean, _wilson(mean, effective)
+
+
+def _wilson(p: float, trials: float) -> tuple[float, float]:
+    z2 = Z95**2
+    centre = (p + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = Z95 / (1 + z2 / trials) * math.sqrt(p * (1 - p) / trials + z2 / (4 * trials**2))
+    return max(0.0, centre - half), min(1.0, centre + half)

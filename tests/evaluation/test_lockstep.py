@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+
+from jumpyworld import domains
+from jumpyworld.errors import ConfigError, JumpyError
+from jumpyworld.evaluation.lockstep import Lockstep
+
+
+@pytest.mark.parametrize("alias", ["pointmaze-medium", "antmaze-medium"])
+def test_lockstep_is_each_environment_by_itself(alias):
+    domain = domains.get(alias)
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (12, 3, domain.action_dim)).astype(np.float32)
+    with Lockstep(domain, 3, workers=2) as envs:
+        observations, goals = envs.reset([{"seed": i, "task": i + 1} for i in range(3)])
+        together = [observations, *(envs.step(a)[0] for a in actions)]
+    for i in range(3):
+        env = domain.make_env(0)
+        observation, info = env.reset(seed=i, options={"task_id": i + 1})
+        np.testing.assert_array_equal(goals[i], np.float32(info["goal"]))
+        alone = [observation, *(env.step(a[i])[0] for a in actions)]
+        np.testing.assert_array_equal(np.float32(alone), [t[i] for t in together])
+
+
+def test_a_finished_episode_stands_still_and_keeps_its_success():
+    domain = domains.get("pointmaze-medium")
+    env = domain.make_env(0)
+    _, info = env.reset(seed=0, options={"task_id": 1})
+    near = (info["goal"] + [1.05, 0.0]).tolist()
+    with Lockstep(domain, 2, workers=1) as envs:
+        episodes = [
+            {"seed": 0, "task": 1, "qpos": near, "qvel": [0.0, 0.0]},
+            {"seed": 0, "task": 1},
+        ]
+        envs.reset(episodes)
+        left = np.array([[-1.0, 0.0], [0.0, 0.0]], np.float32)
+        for _ in range(3):
+            observations, success = envs.step(left)
+            if success[0]:
+                break
+        assert success.tolist() == [True, False]
+        later, success = envs.step(left)
+        np.testing.assert_array_equal(later[0], observations[0])
+        assert success.tolist() == [True, False]
+
+
+def test_an_environments_failure_is_named():
+    with Lockstep(domains.get("pointmaze-medium"), 1, workers=1) as envs:
+        with pytest.raises(JumpyError, match="Task ID must be"):
+            envs.reset([{"seed": 0, "task": 9}])
+        with pytest.raises(ConfigError, match="2 episodes for 1 environments"):
+            envs.reset([{"seed": 0}, {"seed": 1}])

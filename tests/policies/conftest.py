@@ -1,0 +1,112 @@
+"""What the tests of policies share: small data, and NumPy's own view of the networks."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jumpyworld import policies
+from jumpyworld.data import Dataset, device_data
+
+NAMES = tuple(policies.ALGORITHMS)
+
+
+def make_dataset(seed=0, lengths=(30, 1, 47), d=3, da=2):
+    """Random walks: lengths in transitions; the short ones end before any lookahead."""
+    rng = np.random.default_rng(seed)
+    rows = sum(lengths) + len(lengths)
+    terminals = np.zeros(rows)
+    terminals[np.cumsum(np.array(lengths) + 1) - 1] = 1
+    return Dataset.from_arrays(
+        rng.normal(size=(rows, d)).astype(np.float32) * 5 + 3,
+        rng.uniform(-1, 1, size=(rows, da)).astype(np.float32),
+        terminals,
+    )
+
+
+@pytest.fixture(scope="session")
+def walks():
+    dataset = make_dataset()
+    spec = policies.PolicySpec.from_arrays(dataset.observations, dataset.actions)
+    return dataset, device_data(dataset), spec
+
+
+@pytest.fixture(scope="session")
+def briefly_trained(walks):
+    """Each algorithm after three jitted steps of its debug preset, in standardised units."""
+    _, data, spec = walks
+    cache = {}
+
+    def get(name):
+        if name not in cache:
+            algorithm = policies.get(name)
+            config = algorithm.config.preset("debug", normalise="standard")
+            step = eqx.filter_jit(lambda s, k: algorithm.step(s, data, k, config))
+            state, history = algorithm.init(jax.random.key(0), config, spec), []
+            for i in range(3):
+                state, metrics = step(state, jax.random.key(i))
+                history.append((state, metrics))
+            cache[name] = algorithm, config, step, history
+        return cache[name]
+
+    return get
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def numpy_net(net, *inputs):
+    """The network on rows, in float64, from its weights alone."""
+    x = np.concatenate([np.asarray(i, np.float64) for i in inputs], axis=-1)
+    for i, layer in enumerate(net.layers[:-1]):
+        x = gelu(x @ np.asarray(layer.weight, np.float64) + np.asarray(layer.bias))
+        if net.norms:
+            mean, var = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+            x = (x - mean) / np.sqrt(var + 1e-5)
+            x = x * np.asarray(net.norms[i].weight) + np.asarray(net.norms[i].bias)
+    return x @ np.asarray(net.layers[-1].weight, np.float64) + np.asarray(net.layers[-1].bias)
+
+
+def numpy_ensemble(ensemble, *inputs):
+    """Each member on rows: [E, B, m]."""
+    size = ensemble.members.layers[0].weight.shape[0]
+    members = [jax.tree.map(lambda x, i=i: x[i], ensemble.members) for i in range(size)]
+    return np.stack([numpy_net(member, *inputs) for member in members])
+
+
+class Oracle:
+    net = staticmethod(numpy_net)
+    ensemble = staticmethod(numpy_ensemble)
+
+    @staticmethod
+    def normal(seed, *shape):
+        return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+@pytest.fixture(scope="session")
+def oracle():
+    return Oracle
+
+
+@pytest.fixture(scope="session")
+def shaken():
+    """Move every weight a little, so that biases and LayerNorms are not at 0 and 1."""
+
+    def shake(tree, seed=0):
+        leaves, structure = jax.tree.flatten(tree)
+        keys = jax.random.split(jax.random.key(seed), len(leaves))
+        moved = [
+            leaf + 0.1 * jax.random.normal(k, leaf.shape) if eqx.is_inexact_array(leaf) else leaf
+            for k, leaf in zip(keys, leaves, strict=True)
+        ]
+        return jax.tree.unflatten(structure, moved)
+
+    return shake
+
+
+@pytest.fixture(scope="session")
+def norm():
+    """The sum of absolute values over a tree of gradients."""
+    return lambda tree: sum(float(jnp.abs(x).sum()) for x in jax.tree.leaves(tree))

@@ -1,0 +1,151 @@
+"""The extraction: its two limits, what carries gradients, what must not matter."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jumpyworld.policies import fql
+from jumpyworld.policies.base import PolicySpec
+from jumpyworld.policies.networks import descend, flow_map, optimiser
+
+SPEC = PolicySpec(3, 2, (0.0,) * 3, (1.0,) * 3)
+B = 16
+
+
+def config(**changes):
+    return fql.FQLConfig(**{"hidden": (32, 32), "flow_steps": 4, **changes})
+
+
+@pytest.fixture
+def setting(key, oracle, shaken):
+    actors = shaken(fql.Actors(config(), SPEC, key=key))
+    s, g = oracle.normal(0, B, 3), oracle.normal(1, B, 3)
+    return actors, s, jnp.clip(oracle.normal(2, B, 2), -1, 1), g
+
+
+def quadratic(s, a, g):
+    return 2.0 + jnp.sum(a * g[:2]) - jnp.sum(jnp.square(a))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("normalise_q", [True, False])
+def test_loss_against_numpy(setting, key, oracle, reduction, normalise_q):
+    actors, s, a, g = setting
+    settings = config(distill_reduction=reduction, normalise_q=normalise_q, distill_coefficient=0.3)
+    loss, metrics = fql.extraction_loss(actors, quadratic, s, a, g, key, settings)
+    flow_key, noise_key = jax.random.split(key)
+    k0, k1 = jax.random.split(flow_key)
+    x0, t = np.asarray(jax.random.normal(k0, (B, 2))), np.asarray(jax.random.uniform(k1, (B,)))
+    x_t = (1 - t[:, None]) * x0 + t[:, None] * a
+    behaviour = ((oracle.net(actors.behaviour, x_t, t[:, None], s) - (a - x0)) ** 2).sum(1).mean()
+    noise = np.asarray(jax.random.normal(noise_key, (B, 2)))
+    teacher = noise.astype(np.float64)
+    for i in range(4):
+        teacher += oracle.net(actors.behaviour, teacher, np.full((B, 1), i / 4), s) / 4
+    student = oracle.net(actors.student, noise, s, g)
+    act = np.clip(student, -1, 1)
+    q = 2 + (act * g[:, :2]).sum(1) - (act**2).sum(1)
+    square = (student - np.clip(teacher, -1, 1)) ** 2
+    distill = square.mean() if reduction == "mean" else square.sum(1).mean()
+    actor = -q.mean() / (np.abs(q).mean() if normalise_q else 1) + 0.3 * distill
+    np.testing.assert_allclose(metrics["behaviour/loss"], behaviour, rtol=1e-5)
+    np.testing.assert_allclose(metrics["actor/distill"], distill, rtol=2e-5)
+    np.testing.assert_allclose(loss, behaviour + actor, rtol=1e-5)
+    np.testing.assert_allclose(metrics["actor/saturation"], (np.abs(student) > 1).mean(), atol=1e-6)
+
+
+def test_value_term_by_hand():
+    q = jnp.array([1.0, -3.0])
+    assert fql.value_term(q, False) == 1.0
+    assert fql.value_term(q, True) == 0.5
+    # Two rows, mean |Q| = 2, held fixed: -1/2 / 2 each.
+    np.testing.assert_allclose(jax.grad(fql.value_term)(q, True), [-0.25, -0.25])
+    assert np.isfinite(fql.value_term(jnp.zeros(3), True))
+
+
+def test_scaling_q_leaves_the_gradient(setting, key):
+    actors, s, a, g = setting
+
+    def gradient(scale):
+        value = lambda s, a, g: scale * quadratic(s, a, g)  # noqa: E731
+        loss = lambda x: fql.extraction_loss(x, value, s, a, g, key, config())[0]  # noqa: E731
+        return jax.tree.leaves(eqx.filter_grad(loss)(actors))
+
+    for small, large in zip(gradient(1.0), gradient(100.0), strict=True):
+        np.testing.assert_allclose(small, large, atol=1e-6, rtol=1e-4)
+
+
+def test_which_term_trains_which_network(setting, key, norm):
+    actors, s, a, g = setting
+
+    def gradient(name):
+        loss = lambda x: fql.extraction_loss(x, quadratic, s, a, g, key, config())[1][name]  # noqa: E731
+        return eqx.filter_grad(loss)(actors)
+
+    assert norm(gradient("actor/loss").behaviour) == 0 < norm(gradient("actor/loss").student)
+    assert norm(gradient("actor/distill").behaviour) == 0
+    assert (
+        norm(gradient("behaviour/loss").student) == 0 < norm(gradient("behaviour/loss").behaviour)
+    )
+
+
+def test_the_teacher_does_not_see_the_goal(setting, key):
+    actors, s, a, g = setting
+    losses = [
+        fql.extraction_loss(actors, quadratic, s, a, goal, key, config())[1]["behaviour/loss"]
+        for goal in (g, -3 * g)
+    ]
+    assert losses[0] == losses[1]
+    # It has no input that the goal could enter by, unless asked.
+    assert actors.behaviour.layers[0].weight.shape[0] == 2 + 1 + 3
+    goal_actors = fql.Actors(config(bc_goal=True), SPEC, key=key)
+    assert goal_actors.behaviour.layers[0].weight.shape[0] == 2 + 1 + 3 + 3
+    fql.extraction_loss(goal_actors, quadratic, s, a, g, key, config(bc_goal=True))
+
+
+def test_teacher_is_clipped_only_at_the_end(setting):
+    actors, s, _, _ = setting
+    x0 = jnp.array([4.0, -4.0])
+    free = flow_map(actors.behaviour, x0, s[0], 4)
+    assert jnp.abs(free).max() > 1
+    np.testing.assert_array_equal(
+        fql.teacher_action(actors.behaviour, s[0], x0, 4), jnp.clip(free, -1, 1)
+    )
+
+
+def fit_student(actors, settings, value, s, a, g, steps):
+    @eqx.filter_jit
+    def train(actors, opt_state):
+        def body(i, carry):
+            key = jax.random.fold_in(jax.random.key(1), i)
+            loss = lambda x: fql.extraction_loss(x, value, s, a, g, key, settings)  # noqa: E731
+            actors, opt_state, _ = descend(loss, *carry, 1e-2)
+            return actors, opt_state
+
+        return jax.lax.fori_loop(0, steps, body, (actors, opt_state))
+
+    return train(actors, optimiser(1e-2).init(actors))[0]
+
+
+def test_two_limits(setting, key):
+    """lambda large: the student is the teacher; lambda = 0: it finds the maximiser of a concave Q."""
+    actors, s, a, g = setting
+    s, a, g = (jnp.tile(x[:8], (16, 1)) for x in (s, a, g))
+    bounded = 0.5 * jnp.tanh(g)
+    cloned = fit_student(
+        actors, config(distill_coefficient=1e3), quadratic, s, a, bounded, steps=1500
+    )
+    noise = jax.random.normal(key, (len(s), 2))
+    teacher = jax.vmap(fql.teacher_action, (None, 0, 0, None))(cloned.behaviour, s, noise, 4)
+    student = jax.vmap(fql.student_action, (None, 0, 0, 0))(cloned.student, s, bounded, noise)
+    spread = float(jnp.mean(jnp.square(teacher - teacher.mean(0)[None])))
+    assert jnp.mean(jnp.square(student - teacher)) < 0.05 * spread
+
+    greedy = fit_student(
+        actors, config(distill_coefficient=0.0), quadratic, s, a, bounded, steps=600
+    )
+    act = jax.vmap(fql.student_action, (None, 0, 0, 0))(greedy.student, s, bounded, noise)
+    # The maximiser of a.g - |a|^2 is g / 2.
+    assert jnp.mean(jnp.square(act - bounded[:, :2] / 2)) < 1e-2

@@ -1,0 +1,258 @@
+"""Every trained policy: one interface, outside callers' conventions, files, settings."""
+
+import dataclasses
+import json
+from collections import defaultdict
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jumpyworld import policies
+from jumpyworld.domains import get as get_domain
+from jumpyworld.errors import CheckpointError, ConfigError
+from jumpyworld.policies.base import PolicySpec
+from jumpyworld.storage import schema, trees
+
+NAMES = tuple(policies.ALGORITHMS)
+FLOWS = [name for name in NAMES if name != "hiql"]
+
+
+@pytest.fixture(params=NAMES)
+def trained(request, briefly_trained):
+    algorithm, config, step, history = briefly_trained(request.param)
+    return algorithm, config, step, history
+
+
+def test_steps_are_pure_and_counted(trained, walks):
+    algorithm, config, step, history = trained
+    again, metrics = step(history[0][0], jax.random.key(1))
+    assert eqx.tree_equal(again, history[1][0])
+    assert [int(state.step) for state, _ in history] == [1, 2, 3]
+    assert history[0][0].step.dtype == jnp.int32
+    assert {"loss", "grad/norm"} <= set(metrics)
+    assert all(value.shape == () and np.isfinite(value) for value in metrics.values())
+
+
+def test_a_step_trains_all_networks_and_no_statistics(trained):
+    algorithm, config, step, history = trained
+    before, after = (trees.to_arrays(history[i][0]) for i in (0, 2))
+    still = {name for name in before if np.array_equal(before[name], after[name])}
+    assert {name for name in still if "normaliser" in name} == still
+    assert any("normaliser/offset" in name for name in still)
+
+
+def test_states_fit_the_training_loop(trained, walks):
+    """A leaf that changes type or that is no array would stop the compiled loop."""
+    algorithm, config, step, history = trained
+    state = algorithm.init(jax.random.key(0), config, walks[2])
+    shapes = jax.tree.map(lambda x: (x.shape, x.dtype), state)
+    assert eqx.tree_equal(jax.tree.map(lambda x: (x.shape, x.dtype), history[0][0]), shapes)
+    assert all(eqx.is_array(leaf) for leaf in jax.tree.leaves(state))
+    buffers = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(state) if leaf.size > 1]
+    assert len(set(buffers)) == len(buffers), "two leaves share memory and cannot be donated"
+
+
+def test_shapes_and_range(trained, key):
+    policy = trained[0].inference_model(trained[3][-1][0])
+    s = 40 * jax.random.normal(key, (4, 5, 3))
+    assert policy.sample(key, s[0, 0], s[1, 0]).shape == (2,)
+    assert policy.sample(key, s[0], s[1]).shape == (5, 2)
+    assert policy.sample(key, s, s[0, 0]).shape == (4, 5, 2)
+    assert policy.sample(key, s[0, 0], s[0]).shape == (5, 2)
+    assert (policy.observation_dim, policy.action_dim, policy.z_dim) == (3, 2, 3)
+    actions = jax.jit(policy.sample)(key, s, s)
+    assert jnp.abs(actions).max() <= 1 and np.isfinite(actions).all()
+    one = policy.sample(key, s[0, :1], s[1, :1])
+    assert np.array_equal(one[0], policy.sample(key, s[0, 0], s[1, 0]))
+    with pytest.raises(ConfigError, match="width is 3"):
+        policy.sample(key, s[..., :2], s)
+    with pytest.raises(ConfigError, match="z has shape"):
+        policy.sample(key, s, s[..., :1])
+
+
+class OneEpisode:
+    """An environment of the kind that OGBench's loop expects."""
+
+    def reset(self, options):
+        self.steps = 0
+        return np.full(3, 2.5), {"goal": np.full(3, -1.5), "goal_rendered": None}
+
+    def step(self, action):
+        assert action.shape == (2,) and action.dtype == np.float32 and np.abs(action).max() <= 1
+        self.steps += 1
+        return np.full(3, 2.5) + self.steps, 0.0, False, self.steps == 3, {"success": 0.0}
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_calls_of_ogbench_evaluation_loop(trained, legacy, temperature):
+    """What OGBench's ``evaluate`` does: split a key, act on one observation, np.array, step."""
+    agent = trained[0].inference_model(trained[3][-1][0])
+    rng = jax.random.PRNGKey(7) if legacy else jax.random.key(7)
+    env, trajectory = OneEpisode(), defaultdict(list)
+    observation, info = env.reset(options={"task_id": 1, "render_goal": False})
+    done = False
+    while not done:
+        rng, key = jax.random.split(rng)
+        action = agent.sample_actions(
+            observations=observation, goals=info.get("goal"), temperature=temperature, seed=key
+        )
+        action = np.clip(np.array(action), -1, 1)
+        observation, _, terminated, truncated, _ = env.step(action)
+        done = terminated or truncated
+        trajectory["action"].append(action)
+    assert len(trajectory["action"]) == 3
+
+
+def test_sample_actions_agrees_with_sample(trained):
+    policy = trained[0].inference_model(trained[3][-1][0])
+    s, g = np.ones((4, 3)), np.zeros((4, 3))
+    default = type(policy).default_temperature
+    got = policy.sample_actions(s, goals=g, seed=jax.random.PRNGKey(3), temperature=default)
+    typed = policy.sample_actions(s, goals=g, seed=jax.random.key(3), temperature=default)
+    assert np.array_equal(got, typed)
+    np.testing.assert_allclose(got, policy.sample(jax.random.key(3), s, g), atol=1e-5)
+
+
+def test_temperature(briefly_trained):
+    def act(name, temperature, seed=0):
+        algorithm, _, _, history = briefly_trained(name)
+        policy = algorithm.inference_model(history[-1][0])
+        return policy.sample_actions(np.ones(3), np.zeros(3), jax.random.key(seed), temperature)
+
+    for name in FLOWS:
+        assert np.array_equal(act(name, 0.0), act(name, 1.0))
+        assert not np.array_equal(act(name, 1.0), act(name, 1.0, seed=1))
+    assert np.array_equal(act("hiql", 0.0), act("hiql", 0.0, seed=1))
+    assert not np.array_equal(act("hiql", 1.0), act("hiql", 0.0))
+
+
+def test_missing_arguments_are_named(briefly_trained):
+    algorithm, _, _, history = briefly_trained("gcbc")
+    policy = algorithm.inference_model(history[-1][0])
+    with pytest.raises(ConfigError, match="needs goals"):
+        policy.sample_actions(np.ones(3), seed=jax.random.key(0))
+    with pytest.raises(ConfigError, match="needs a seed"):
+        policy.sample_actions(np.ones(3), np.ones(3))
+    with pytest.raises(ConfigError, match=r"give a jax\.random key"):
+        policy.sample_actions(np.ones(3), np.ones(3), seed=np.float32(0.5))
+
+
+def test_raw_units_outside(trained, walks):
+    """Shifting and stretching the data and the normaliser together changes no action."""
+    algorithm, config, _, history = trained
+    policy = algorithm.inference_model(history[-1][0])
+    arrays = trees.to_arrays(policy)
+    moved = {
+        name: 10 * array - 7 if "offset" in name else 10 * array if "scale" in name else array
+        for name, array in arrays.items()
+        if "normaliser" in name
+    }
+    assert moved
+    stretched = trees.from_arrays(policy, arrays | moved)
+    s, g = walks[0].observations[:6], walks[0].observations[6:12]
+    key = jax.random.key(0)
+    np.testing.assert_allclose(
+        policy.sample(key, s, g), stretched.sample(key, 10 * s - 7, 10 * g - 7), atol=1e-4
+    )
+
+
+def test_checkpoints_give_the_policy_back(trained, walks):
+    algorithm, config, _, history = trained
+    policy = algorithm.inference_model(history[-1][0])
+    document = {"config": schema.to_json(config), "spec": schema.to_json(walks[2])}
+    document = json.loads(json.dumps(document)) | {"kind": algorithm.name}
+    arrays = {name: np.asarray(array) for name, array in trees.to_arrays(policy).items()}
+    loaded = algorithm.from_checkpoint(document, arrays)
+    assert eqx.tree_equal(loaded, policy)
+    name = next(iter(arrays))
+    with pytest.raises(CheckpointError, match=name):
+        algorithm.from_checkpoint(document, {k: v for k, v in arrays.items() if k != name})
+    with pytest.raises(CheckpointError, match="no such field"):
+        algorithm.from_checkpoint(document | {"config": {"beard": 3}}, arrays)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", ["paper", "base", "small", "debug"])
+def test_presets_are_json_and_hashable(name, size):
+    config_type = policies.get(name).config
+    for domain in ("antmaze-giant", "cube-4", "pointmaze-medium", "my-own-robot"):
+        config = config_type.preset(size, domain, learning_rate=1e-2)
+        assert config.learning_rate == 1e-2
+        assert hash(config) == hash(dataclasses.replace(config))
+        assert (
+            schema.from_json(config_type, json.loads(json.dumps(schema.to_json(config)))) == config
+        )
+
+
+# The paper's table of base-policy hyperparameters: (domain, field) -> (values swept, our default).
+PAPER_GCBC = {
+    "antmaze-medium": ({0.98, 0.99}, 0.99, 125_000),
+    "antmaze-large": ({0.98, 0.99}, 0.99, 125_000),
+    "antmaze-giant": ({0.99, 0.995}, 0.995, 125_000),
+    "cube-1": ({0.95, 0.96}, 0.95, 500_000),
+    "cube-2": ({0.96, 0.97}, 0.96, 1_000_000),
+    "cube-3": ({0.96, 0.97, 0.98}, 0.97, 2_000_000),
+    "cube-4": ({0.96, 0.98, 0.99}, 0.98, 3_000_000),
+}
+
+
+@pytest.mark.parametrize("domain", PAPER_GCBC)
+def test_sweeps_are_the_papers(domain):
+    cube, giant = domain.startswith("cube"), domain == "antmaze-giant"
+    swept, default, steps = PAPER_GCBC[domain]
+    gcbc = policies.get("gcbc").config
+    assert set(gcbc.sweep(domain)["discount"]) == swept
+    assert gcbc.preset("paper", domain).discount == default
+    assert gcbc.preset("paper", get_domain(domain).name).gradient_steps == steps
+    for name in ("crl", "gctd3", "gc1s"):
+        table = policies.get(name).config.sweep(domain)
+        config = policies.get(name).config.preset("paper", domain)
+        coefficients = (0.7, 0.8, 0.9, 1, 3) if cube else (0.1, 0.15, 0.2, 0.3, 0.4)
+        assert table["distill_coefficient"] == coefficients
+        assert config.distill_coefficient == (1 if cube else 0.2)
+        discounts = {"antmaze-giant": (0.995, 0.997), "cube-4": (0.99, 0.995)}.get(domain, (0.99,))
+        assert table["discount"] == discounts and config.discount == discounts[0]
+        steps = {"cube-1": 5e5, "cube-2": 5e5, "cube-3": 1e6, "cube-4": 3e6}.get(domain, 1e6)
+        assert config.gradient_steps == steps
+        assert table["gradient_steps"] == ((steps,) if cube else (1_000_000, 3_000_000))
+    for name in ("hfbc", "sharsa"):
+        table = policies.get(name).config.sweep(domain)
+        config = policies.get(name).config.preset("paper", domain)
+        assert table["lookahead"] == (25, 50) and config.lookahead == 25
+        assert table["discount"] == ((0.95, 0.99, 0.995) if cube else (0.99, 0.995))
+        assert config.gradient_steps == (1_000_000 if domain in ("cube-1", "cube-2") else 3_000_000)
+    hiql = policies.get("hiql").config.preset("paper", domain)
+    assert (hiql.lookahead, hiql.discount) == (10 if cube else 25, 0.995 if giant else 0.99)
+
+
+@pytest.mark.parametrize(
+    "name, change, message",
+    [
+        ("gcbc", {"discount": 1.0}, "discount=1.0"),
+        ("gcbc", {"batch_size": 0}, "batch_size=0"),
+        ("gcbc", {"normalise": "maybe"}, "none, standard"),
+        ("hfbc", {"lookahead": 0}, "lookahead=0"),
+        ("crl", {"critic": "guess"}, "infonce, binary"),
+        ("crl", {"distill_coefficient": -1.0}, "distill_coefficient"),
+        ("gctd3", {"goal_trajectory": 0.9}, "1 - goal_current"),
+        ("gc1s", {"target_rate": 2.0}, "target_rate"),
+        ("hiql", {"expectile": 1.0}, "expectile"),
+        ("sharsa", {"num_subgoals": 0}, "num_subgoals"),
+    ],
+)
+def test_wrong_settings_are_refused(name, change, message):
+    with pytest.raises(ConfigError, match=message):
+        policies.get(name).config(**change)
+
+
+def test_unknown_names_and_specs():
+    with pytest.raises(ConfigError, match="gcbc"):
+        policies.get("sac")
+    with pytest.raises(ConfigError, match="preset 'huge'"):
+        policies.get("gcbc").config.preset("huge")
+    with pytest.raises(ConfigError, match="observation_std has 1 values"):
+        PolicySpec(2, 1, (0.0, 0.0), (1.0,))
