@@ -5,13 +5,14 @@
 Episodes are made and replayed in turn, in one process, from the same reset with the same actions:
 the replay is exact, so both sides see the same contacts, and the same machine. Times are the
 process's own processor time; writing each episode's part counts as generating. Prints a table,
-appends JSON rows.
+appends JSON rows; the exit status is the number of domains over their limit.
 """
 
 import argparse
 import json
 import platform
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import asdict
@@ -77,17 +78,22 @@ def main() -> None:
         "commit": commit.stdout.strip() or "unknown",
         "config": {"steps": 1001, "clock": "processor time"},
     }
+    over = 0
     for alias in arguments.domains:
         row = measure(domains.get(alias), seconds=arguments.seconds) | facts
+        limit = LIMITS[alias.split("-")[0]]
+        over += row["ratio"] > limit
         print(
             f"{alias:18} {row['steps_per_second']:7d} steps/s"
-            f"  bare {row['bare_steps_per_second']:7d}  ratio {row['ratio']:.3f} {row['ci95']}  n={row['episodes']}",
+            f"  bare {row['bare_steps_per_second']:7d}  ratio {row['ratio']:.3f} {row['ci95']}"
+            f"  limit {limit}  n={row['episodes']}",
             flush=True,
         )
         if arguments.out:
             arguments.out.parent.mkdir(parents=True, exist_ok=True)
             with arguments.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
+    sys.exit(over)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,28 @@ A name may carry a number of episodes. Prints a row for each set and writes ``DI
 import argparse
 import json
 import os
+import platform
+import subprocess
 import time
 from pathlib import Path
 
 from jumpyworld import data, domains
 from jumpyworld.data.summary import summarise
 from jumpyworld.domains.generate.runner import Request, generate
+
+
+def commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
+
+
+def rounded(value):
+    """Five digits of every number."""
+    if isinstance(value, dict):
+        return {key: rounded(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def main() -> None:
@@ -41,7 +57,9 @@ def main() -> None:
             "megabytes": round(facts["bytes"] / 1e6, 1),
             "goals_per_episode": round(facts["goals_reached"] / facts["episodes"], 2),
             "versions": sidecar["versions"],
-            "summary": summarise(data.load(path)).as_dict(),
+            "summary": rounded(summarise(data.load(path)).as_dict()),
+            "device": f"{platform.machine()} CPU",
+            "commit": commit(),
         }
         print({k: v for k, v in row.items() if k not in ("summary", "versions")}, flush=True)
         with (arguments.out / "sets.jsonl").open("a") as file:

@@ -1,4 +1,4 @@
-"""One place for what every test relies on: the CPU, two fake devices, strict promotion, no network."""
+"""What every test relies on: the CPU, two fake devices, strict promotion, no network."""
 
 import os
 import socket

@@ -4,9 +4,12 @@ import json
 import subprocess
 import sys
 import time
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
+from jumpyworld import __version__
 from jumpyworld.cli import run
 
 
@@ -41,8 +44,10 @@ def test_help_of_every_depth(words, capsys):
 def test_info_prints_versions_devices_and_folders():
     start = time.monotonic()
     facts = json.loads(jumpy("info", "--json").stdout)
-    assert facts["packages"]["ogbench"] == "1.2.2" or facts["packages"]["ogbench"]
-    assert facts["devices"] and facts["folders"]["package"]
+    assert facts["packages"]["ogbench"] == metadata.version("ogbench")
+    assert facts["packages"]["jumpyworld"] == __version__
+    assert facts["devices"]["0"].startswith("cpu")
+    assert Path(facts["folders"]["package"], "cli").is_dir()
     assert "jumpyworld" in jumpy("info").stdout
     assert time.monotonic() - start < 60
 
@@ -62,6 +67,30 @@ def test_bad_input_is_one_line_and_a_status(words, message, tmp_path, capsys):
     assert error.startswith("jumpy: error: ") and message in error
     assert error.count("\n") == 1
     assert not list(tmp_path.glob("*/*.npz"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--minutes", "nan"], "minutes must be positive and finite, not nan"),
+        (["--seed", "-1"], "seed must not be negative, not -1"),
+        (["--out", "{folder}"], "is a folder"),
+        (["--out", "{folder}/file/e.safetensors"], "cannot be written"),
+        (["--out", "{folder}/file"], "file: exists"),
+    ],
+)
+def test_training_an_expert_checks_before_it_spends_minutes(words, message, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    words = [word.format(folder=tmp_path) for word in words]
+    out = [] if "--out" in words else ["--out", str(tmp_path / "e.safetensors")]
+    assert run(["data", "train-expert", "ant", "--minutes", "9", *out, *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_version():
+    assert jumpy("--version").stdout == f"jumpyworld {__version__}\n"
 
 
 def test_unwritable_folder_is_named(tmp_path, capsys):

@@ -3,8 +3,9 @@ import json
 import numpy as np
 import pytest
 
-from jumpyworld.data import Dataset, load, ogbench, sidecar
+from jumpyworld.data import Dataset, load, ogbench
 from jumpyworld.errors import ConfigError, DataError
+from jumpyworld.storage import sidecar
 
 NAME = "pointmaze-large-navigate-v0"
 

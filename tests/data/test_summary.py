@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from jumpyworld import domains
-from jumpyworld.data import Dataset, load, ogbench, sidecar, summary
+from jumpyworld.data import Dataset, load, ogbench, summary
 from jumpyworld.data.summary import summarise
 from jumpyworld.domains.cube import ARM_DIM, CENTRE, CUBE_DIM
 from jumpyworld.errors import MissingExtraError
+from jumpyworld.storage import sidecar
 
 
 def make(observations, lengths=None, actions=None, domain=None, **kwargs):

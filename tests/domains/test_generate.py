@@ -12,10 +12,11 @@ from dataclasses import replace
 import numpy as np
 import ogbench
 import pytest
+from scipy.stats import chisquare, kstest
 
 from jumpyworld import domains
 from jumpyworld.domains.envs import set_state
-from jumpyworld.domains.generate import runner
+from jumpyworld.domains.generate import play, runner
 from jumpyworld.domains.generate.episodes import episode_generator, episode_maker
 from jumpyworld.domains.generate.runner import Request, generate
 from jumpyworld.errors import ConfigError, DataError
@@ -91,26 +92,62 @@ def alive(group: int) -> bool:
     return True
 
 
+def parts_of(folder):
+    """Episodes made so far, by name, with what identifies the very file."""
+    found = {}
+    for path in folder.glob(".*.parts/*-0*"):
+        stat = path.stat()
+        found[path.name] = (stat.st_ino, stat.st_mtime_ns)
+    return found
+
+
 def test_killed_runs_continue_to_the_same_files(tmp_path):
-    """Three kills at random moments; workers go down with their parent, parts are kept."""
-    rng = np.random.default_rng(0)
+    """Three kills, each after some further episodes; workers go down with their parent, and no
+    episode that was there is made again."""
     killed = tmp_path / "killed"
-    for _ in range(3):
+    kept = {}
+    for wanted in (3, 9, 15):
         process = subprocess.Popen(
             [*COMMAND, killed], stderr=subprocess.DEVNULL, start_new_session=True
         )
-        time.sleep(rng.uniform(1.0, 3.0))
+        deadline = time.monotonic() + 120
+        while len(parts_of(killed)) < wanted and time.monotonic() < deadline:
+            time.sleep(0.01)
         process.send_signal(signal.SIGKILL)  # the parent alone: its workers must notice
         process.wait()
-        deadline = time.monotonic() + 20
         while alive(process.pid) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not alive(process.pid), "workers outlived their parent"
-        for path in killed.glob("*.npz"):
-            np.load(path)["terminals"]  # under a final name there is a whole file or none
+        assert not list(killed.glob("*.npz"))
+        now = parts_of(killed)
+        assert len(now) >= wanted and kept.items() <= now.items()
+        kept = now
     subprocess.run([*COMMAND, killed], check=True, stderr=subprocess.DEVNULL)
     generate(Request.make(domains.get("pointmaze-medium"), 4, 24), tmp_path / "whole", workers=1)
     assert digests(killed) == digests(tmp_path / "whole")
+
+
+def test_a_kill_while_the_final_file_is_written_leaves_nothing_in_the_end(tmp_path):
+    code = (
+        "import os, signal, sys\n"
+        "import jumpyworld.storage.npz as npz\n"
+        "write = npz._write_blocks\n"
+        "def die(w, name, column):\n"
+        "    write(w, name, column)\n"
+        "    if name == 'qvel': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "npz._write_blocks = die\n"
+        "from jumpyworld.cli import main\n"
+        "if __name__ == '__main__': main(sys.argv[1:])\n"
+    )
+    script = tmp_path / "die.py"
+    script.write_text(code)
+    out = tmp_path / "out"
+    command = ["data", "generate", "pointmaze-medium", "--episodes", "2", "--out", str(out)]
+    killed = subprocess.run([sys.executable, script, *command], stderr=subprocess.DEVNULL)
+    assert killed.returncode == -signal.SIGKILL
+    assert list(out.glob(".*.tmp")) and not list(out.glob("*.npz"))
+    generate(Request.make(domains.get("pointmaze-medium"), 0, 2), out, workers=1)
+    assert len(list(out.iterdir())) == 3
 
 
 def test_ctrl_c_keeps_what_was_made(tmp_path):
@@ -121,6 +158,8 @@ def test_ctrl_c_keeps_what_was_made(tmp_path):
     while not list(tmp_path.glob(".*/train-*")) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)  # an impatient user
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "the same command continues" in errors and "Traceback" not in errors
@@ -187,20 +226,56 @@ def test_a_finished_set_is_kept_and_another_is_refused(tmp_path):
     generate(small("pointmaze-medium", seed=1), tmp_path, workers=1, overwrite=True)
     assert json.loads(path.with_suffix(".json").read_text())["seed"] == 1
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DataError, match="missing or damaged"):
+    with pytest.raises(DataError, match=r"navigate-v0\.npz: bytes is"):
         generate(small("pointmaze-medium", seed=1), tmp_path, workers=1)
     path.with_suffix(".json").write_text("{")
-    with pytest.raises(DataError, match="damaged"):
+    with pytest.raises(DataError, match="cannot be read"):
         generate(small("pointmaze-medium", seed=1), tmp_path, workers=1)
 
 
-def test_two_processes_do_not_make_the_same_set(tmp_path):
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_two_processes_do_not_make_the_same_set(tmp_path, overwrite):
     request = small("pointmaze-medium")
+    (tmp_path / f".{request.domain}.parts").mkdir()
     with (
-        runner._lock(tmp_path / f".{request.domain}.parts"),
+        runner._lock(tmp_path / f".{request.domain}.lock"),
         pytest.raises(DataError, match="another process"),
     ):
-        generate(request, tmp_path, workers=1)
+        generate(request, tmp_path, workers=1, overwrite=overwrite)
+    assert (tmp_path / f".{request.domain}.parts").exists()
+
+
+def test_a_set_from_elsewhere_is_not_replaced(tmp_path):
+    foreign = tmp_path / "pointmaze-medium-navigate-v0.npz"
+    foreign.write_bytes(b"downloaded")
+    with pytest.raises(DataError, match=r"navigate-v0\.npz: is there already.*--overwrite"):
+        generate(small("pointmaze-medium"), tmp_path, workers=1)
+    assert foreign.read_bytes() == b"downloaded"
+    generate(small("pointmaze-medium"), tmp_path, workers=1, overwrite=True)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_what_cannot_fit_on_the_disk_is_refused_at_once(tmp_path):
+    start = time.monotonic()
+    with pytest.raises(DataError, match=r"episodes need about .* GB .* are free"):
+        generate(small("cube-4", episodes=10**12), tmp_path, workers=1)
+    assert time.monotonic() - start < 5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_environment_that_cannot_be_made_says_why(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "bogus")  # the workers import OGBench's scenes afresh
+    with pytest.raises(DataError, match=r"cube-single-play-v0: cannot make the environment.*bogus"):
+        generate(small("cube-1", episodes=1, steps=5), tmp_path, workers=1)
+
+
+def test_row_bytes_are_those_of_the_file(tmp_path):
+    for alias in ("pointmaze-medium", "antmaze-medium", "cube-2"):
+        request = small(alias, episodes=1, steps=10)
+        path = generate(request, tmp_path / alias, workers=1)
+        arrays = np.load(path)
+        assert sum(arrays[key].nbytes for key in arrays) == 10 * domains.get(alias).row_bytes
+        assert request.num_bytes == 20 * domains.get(alias).row_bytes
 
 
 def test_parts_of_another_run_are_not_mixed_in(tmp_path):
@@ -235,6 +310,66 @@ def test_point_navigation_looks_like_ogbenchs():
     assert np.mean([e.goals_reached for e in episodes]) > 5
 
 
+def test_settings_are_ogbenchs():
+    """Noise, smoothing and stacking as in OGBench's generation commands."""
+    noise = {d.alias.rpartition("-")[0]: d.collection.noise for d in domains.DOMAINS}
+    assert noise == {"pointmaze": 0.5, "antmaze": 0.2, "cube": 0.1}
+    assert play.NOISE_SMOOTHING == 0.5
+    assert play.STACKING == {1: (0, 0), 2: (0, 0.25), 3: (0.05, 0.35), 4: (0.1, 0.5)}
+
+
+def test_training_and_validation_are_different_episodes(tmp_path):
+    generate(small("pointmaze-medium", episodes=10, steps=5), tmp_path, workers=1)
+    name = "pointmaze-medium-navigate-v0"
+    train = np.load(tmp_path / f"{name}.npz")["observations"][::5]
+    val = np.load(tmp_path / f"{name}-val.npz")["observations"][::5]
+    assert len(np.unique(np.concatenate([train, val]), axis=0)) == 11
+
+
+def test_starts_and_goals_are_drawn_as_ogbench_draws_them():
+    """Starts: any free cell alike, up to a metre off its centre; goals: the same of junctions."""
+    domain = domains.get("pointmaze-medium")
+    grid = domain.grid
+    maker = episode_maker(domain, 1, domain.collection.noise)
+    starts = np.array(
+        [maker(episode_generator(0, "train", i)).observations[0] for i in range(1300)]
+    )
+    goals = np.array([maker._draw_goal(np.random.default_rng(i))[:2] for i in range(1300)])
+    for points, cells in ((starts, grid.free_cells), (goals, grid.junction_cells)):
+        found = [grid.cell_of(p) for p in points]
+        counts = np.array([found.count(cell) for cell in cells])
+        assert counts.sum() == 1300, "no other cells"
+        assert chisquare(counts).pvalue > 0.001
+        offset = points - np.array([grid.centre_of(cell) for cell in found])
+        assert 0.95 < np.abs(offset).max() <= 1.0
+        assert kstest(offset.ravel(), "uniform", args=(-1, 2)).pvalue > 0.001
+
+
+def test_ant_navigation_looks_right():
+    """Around the figures of the 1M set in results/data-sets.jsonl: 1.73 m/s, 12.8 % saturated."""
+    domain = domains.get("antmaze-medium")
+    maker = episode_maker(domain, 1001, domain.collection.noise)
+    episodes = [maker(episode_generator(0, "train", i)) for i in range(4)]
+    steps = [np.linalg.norm(np.diff(e.observations[:, :2], axis=0), axis=1) for e in episodes]
+    assert np.mean(steps) * 10 == pytest.approx(1.73, abs=0.35)
+    assert np.mean([np.abs(e.actions) >= 1 for e in episodes]) == pytest.approx(0.128, abs=0.03)
+    assert sum(e.goals_reached for e in episodes) >= 8
+
+
+def test_cubes_are_stacked_as_often_as_asked(monkeypatch):
+    """Two cubes, targets always (or never) on top of the other: stacks appear (or do not)."""
+    domain = domains.get("cube-2")
+    maker = episode_maker(domain, 700, domain.collection.noise)
+    stacked = []
+    for share in (0.0, 1.0):
+        monkeypatch.setitem(play.STACKING, 2, (share, share))
+        heights = domain.cube_positions(maker(episode_generator(1, "train", 0)).observations)
+        # The first target of an episode is drawn by the scene's own reset, before the share.
+        resting = np.abs(heights[200:, :, 2] - 0.06) < 0.003
+        stacked.append(resting.any(-1).mean())
+    assert stacked[0] < 0.1 < stacked[1], stacked
+
+
 def test_cube_play_looks_like_ogbenchs():
     domain = domains.get("cube-1")
     maker = episode_maker(domain, 1001, domain.collection.noise)
@@ -250,7 +385,7 @@ def test_cube_play_looks_like_ogbenchs():
 
 @pytest.mark.parametrize("alias", ["pointmaze-large", "antmaze-large", "cube-2"])
 def test_an_episode_is_what_the_real_environment_does(alias):
-    """From the same reset, ``env.step`` with the stored actions gives exactly the stored episode."""
+    """From one reset, ``env.step`` with the stored actions gives exactly the stored episode."""
     domain = domains.get(alias)
     maker = episode_maker(domain, 300, domain.collection.noise)
     episode = maker(episode_generator(2, "val", 1))
@@ -281,27 +416,31 @@ def well_conditioned(domain, observation):
 
 
 @pytest.mark.parametrize("family", REPLAYS)
-def test_stored_transitions_replay(family):
-    """1,000 transitions a family. The stored state is float32 and lacks the contact solver's warm
-    start, so the first error is about 1e-7; contacts that open or close within the step amplify it.
+def test_stored_transitions_replay(family, tmp_path):
+    """1,000 random transitions a family, of files as OGBench's loader reads them.
+
+    States are stored in float32, so an error of 1e-7 enters; contacts that open or close within the
+    step amplify it in a few transitions. Hence one tolerance for 99 % of them and one for all.
     """
     aliases, usual, worst = REPLAYS[family]
     rng = np.random.default_rng(0)
-    errors = []
+    steps, errors = 140, []
     for alias in aliases:
         domain = domains.get(alias)
-        count = -(-1000 // len(aliases))
-        episode = episode_maker(domain, count + 2, domain.collection.noise)(
-            episode_generator(0, "train", 0)
+        path = generate(small(alias, episodes=3, steps=steps), tmp_path / alias, workers=1)
+        stored, _ = ogbench.make_env_and_datasets(
+            domain.name, dataset_path=str(path), dataset_only=True, add_info=True
         )
         env = domain.make_env(0, terminate_at_goal=False)
         env.reset(options={"task_id": 1})
-        for t in rng.permutation(np.arange(1, count + 1)):
-            set_state(env, episode.qpos[t], episode.qvel[t])
-            error = np.abs(env.unwrapped.step(episode.actions[t])[0] - episode.observations[t + 1])
-            errors.append(error[well_conditioned(domain, episode.observations[t + 1])].max())
+        for i in rng.choice(3 * (steps - 1), -(-1000 // len(aliases)), replace=False):
+            first = i % (steps - 1) == 0
+            set_state(env, stored["qpos"][i], stored["qvel"][i], at_reset=first)
+            observation = env.unwrapped.step(stored["actions"][i])[0]
+            error = np.abs(observation - stored["next_observations"][i])
+            errors.append(error[well_conditioned(domain, stored["next_observations"][i])].max())
     errors = np.array(errors)
     assert len(errors) >= 1000
     print(family, np.quantile(errors, [0.5, 0.9, 0.97, 0.99, 1]))
-    assert np.quantile(errors, 0.97) < usual, np.quantile(errors, [0.5, 0.9, 0.97, 0.99, 1])
+    assert np.quantile(errors, 0.99) < usual, np.quantile(errors, [0.5, 0.9, 0.97, 0.99, 1])
     assert errors.max() < worst, np.sort(errors)[-5:]

@@ -44,6 +44,20 @@ def test_distances_by_hand():
     assert grid.next_cells((0, 0))[0][1] == (0, 1), "a wall has no way and stays"
 
 
+@pytest.mark.parametrize("alias", MAZES)
+def test_junctions_are_the_cells_where_a_way_bends_ends_or_branches(alias):
+    grid = domains.get(alias).grid
+    padded = np.pad(grid.free, 1)
+    expected = []
+    for i, j in np.argwhere(grid.free):
+        window = padded[i : i + 3, j : j + 3]
+        column, row = window[[0, 2], 1].sum(), window[1, [0, 2]].sum()
+        if (column, row) not in {(2, 0), (0, 2)}:
+            expected.append((i, j))
+    assert grid.junction_cells == expected
+    assert 0 < len(expected) < len(grid.free_cells)
+
+
 def test_junctions_leave_out_straight_corridors():
     grid = domains.Grid(np.array([[1, 1, 1], [1, 0, 0]], bool), unit=4.0, offset=4.0)
     assert grid.junction_cells == [(0, 0), (0, 2), (1, 0)]

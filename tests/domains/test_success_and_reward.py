@@ -92,6 +92,26 @@ def test_success_equals_the_simulators(family):
     assert 0.1 < successes / scored < 0.9, "the states should be near and far from the goals"
 
 
+@pytest.mark.parametrize("alias", ["pointmaze-medium", "cube-3"])
+def test_batches_of_any_rank_against_one_goal_or_many(alias):
+    """Under JAX's strictest settings, which the tests run with, jitted and not."""
+    domain = domains.get(alias)
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(4, 3, domain.observation_dim)).astype(np.float32) * 0.3
+    goal = states[1, 2]
+    for function in (domain.success, domain.reward):
+        whole = function(jnp.asarray(states), jnp.asarray(goal))
+        assert whole.shape == (4, 3)
+        np.testing.assert_array_equal(whole, function(states, goal))
+        np.testing.assert_array_equal(whole, jax.jit(function)(states, goal))
+        np.testing.assert_array_equal(whole[1], function(jnp.asarray(states[1]), goal))
+        np.testing.assert_array_equal(whole[1, 2], function(jnp.asarray(states[1, 2]), goal))
+        many = function(jnp.asarray(goal), jnp.asarray(states))
+        np.testing.assert_array_equal(whole, many)
+    assert domain.reward(jnp.asarray(states), goal).dtype == np.float32
+    assert domain.success(states, goal)[1, 2] and domain.reward(states, goal)[1, 2] >= 1
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_reward_equals_the_single_task_reward_plus_a_constant(family):
     """OGBench scores the state *before* the action in its single-task environments."""

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
+from jumpyworld import domains
 from jumpyworld.data import Dataset
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import ConfigError, DataError
 from jumpyworld.evaluation.fidelity import (
     Pairs,
     emd,
@@ -13,6 +14,7 @@ from jumpyworld.evaluation.fidelity import (
     in_support_pairs,
     measure_fidelity,
     random_pairs,
+    rollouts,
 )
 
 
@@ -51,14 +53,15 @@ def walks():
     x = np.arange(300, dtype=np.float32)[:, None]
     ends = np.zeros(300, bool)
     ends[[149, 299]] = True
-    return Dataset.from_arrays(x, np.zeros_like(x), ends)
+    return Dataset.from_arrays(x, np.zeros_like(x), ends, extras={"qpos": x, "qvel": 0 * x})
 
 
 def test_in_support_goals_lie_ahead_in_the_same_trajectory():
     pairs = in_support_pairs(walks(), 1000, np.random.default_rng(0), reach=(10, 40))
-    ahead = pairs.goals[:, 0] - pairs.rows
+    ahead = pairs.goals[:, 0] - pairs.states[:, 0]
     assert ahead.min() == 10 and ahead.max() == 40
-    assert (pairs.rows // 150 == pairs.goals[:, 0] // 150).all()
+    assert (pairs.states // 150 == pairs.goals // 150).all()
+    np.testing.assert_array_equal(pairs.qpos, pairs.states)
     assert random_pairs(walks(), 50, np.random.default_rng(0)).goals.shape == (50, 1)
     with pytest.raises(ConfigError, match="reach"):
         in_support_pairs(walks(), 5, np.random.default_rng(0), reach=(10, 400))
@@ -83,17 +86,34 @@ class Drift:
 
 def test_an_exact_model_scores_the_noise_floor_and_a_shifted_one_its_shift():
     starts = np.array([[0.0], [5.0]], np.float32)
-    pairs = Pairs(np.array([0, 5]), starts)
+    pairs = Pairs(starts, starts, starts, starts)
     truth = starts[:, None, None] + np.arange(1, 1501, dtype=np.float32)[None, None, :, None]
     truth = np.repeat(truth, 4, axis=1)
     key = jax.random.key(0)
-    for fact in measure_fidelity(
-        Drift(), Drift(), pairs, starts, truth, (0.5, 0.9), key, samples=2000
-    ):
+    for fact in measure_fidelity(Drift(), Drift(), pairs, truth, (0.5, 0.9), key, samples=2000):
         assert fact.emd < 2.5 * fact.floor
-    wrong = measure_fidelity(Drift(100.0), Drift(), pairs, starts, truth, (0.9,), key, samples=200)[
-        0
-    ]
+    wrong = measure_fidelity(Drift(100.0), Drift(), pairs, truth, (0.9,), key, samples=200)[0]
     assert wrong.emd == pytest.approx(100.0, abs=2.0)
     with pytest.raises(ConfigError, match="trained up to"):
-        measure_fidelity(Drift(), Drift(), pairs, starts, truth, (0.999,), key, samples=8)
+        measure_fidelity(Drift(), Drift(), pairs, truth, (0.999,), key, samples=8)
+
+
+def test_rollouts_start_where_the_pairs_say_and_follow_the_policy():
+    domain = domains.get("pointmaze-medium")
+    xy = np.array([[0.0, 0.0], [0.5, 0.2], [0.3, -0.1]], np.float32)
+    dataset = Dataset.from_arrays(
+        xy, np.zeros_like(xy), np.array([0, 0, 1]), extras={"qpos": xy, "qvel": np.zeros_like(xy)}
+    )
+    pairs = Pairs.of_rows(dataset, np.array([0, 1]), np.array([2, 2]))
+
+    class Right:
+        def sample(self, key, states, z):
+            return jnp.broadcast_to(jnp.array([1.0, 0.0]), states.shape)
+
+    paths = rollouts(domain, Right(), pairs, jax.random.key(0), repeats=2, steps=3, workers=1)
+    assert paths.shape == (2, 2, 3, 2)
+    np.testing.assert_allclose(paths[0, 1, :, 0], [0.2, 0.4, 0.6], atol=1e-3)
+    np.testing.assert_allclose(paths[1, 0, :, 1], 0.2, atol=1e-3)
+    bare = Dataset.from_arrays(xy, np.zeros_like(xy), np.array([0, 0, 1]))
+    with pytest.raises(DataError, match="has no qpos"):
+        random_pairs(bare, 2, np.random.default_rng(0))

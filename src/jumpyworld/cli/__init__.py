@@ -9,16 +9,27 @@ import os
 import sys
 from collections.abc import Sequence
 
+from jumpyworld._version import __version__
 from jumpyworld.errors import JumpyError
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 nobody reads, 2 bad input, 130 interrupted."""
-    sys.exit(run(argv))
+    status = run(argv)
+    if status == 130:
+        # At once: JAX's threads may crash an interpreter that shuts down while they still work.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if list(arguments) == ["--version"]:
+        print(f"jumpyworld {__version__}")
+        return 0
     import tyro
 
     from jumpyworld.cli.data import Data
@@ -31,14 +42,14 @@ def run(argv: Sequence[str] | None = None) -> int:
             verbs,
             prog="jumpy",
             description="Plan by composing pre-trained policies with jumpy world models.",
-            args=argv,
+            args=arguments,
         )
         command.run()
     except JumpyError as error:
         print(f"jumpy: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("jumpy: interrupted; the same command continues", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(f"jumpy: interrupted {error}".rstrip(), file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader (``jumpy ... | head``) has gone: stop quietly, and keep Python from

@@ -31,6 +31,8 @@ class Generate:
     """Processes (default: all cores)."""
     seed: int = 0
     """Fixes the data set."""
+    expert: Path | None = None
+    """Weights of the ant's controller, from train-expert (default: the packaged ones)."""
     overwrite: bool = False
     """Start anew, whatever the folder holds of this name."""
 
@@ -40,15 +42,19 @@ class Generate:
         from jumpyworld.cli.console import progress
         from jumpyworld.domains.generate.runner import Request, generate
 
-        request = Request.make(domains.get(self.name), self.seed, self.episodes)
-        with progress(request.domain, "episodes") as update:
-            path = generate(
-                request,
-                self.out,
-                workers=self.workers,
-                overwrite=self.overwrite,
-                progress=update,
-            )
+        request = Request.make(domains.get(self.name), self.seed, self.episodes, self.expert)
+        try:
+            with progress(request.domain, "episodes") as update:
+                path = generate(
+                    request,
+                    self.out,
+                    workers=self.workers,
+                    overwrite=self.overwrite,
+                    expert=self.expert,
+                    progress=update,
+                )
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("(the same command continues)") from None
         print(f"{path}: complete ({path.stat().st_size / 1e6:.1f} MB)")
 
 

@@ -35,11 +35,13 @@ class Inspect:
         from jumpyworld.data import load
         from jumpyworld.data.pictures import draw
         from jumpyworld.data.summary import summarise
-        from jumpyworld.errors import JumpyError
+        from jumpyworld.errors import ConfigError, JumpyError
 
         dataset = load(self.path, split=self.split, allow=self.allow)
         summary = summarise(dataset)
         picture = self.out or _beside(Path(dataset.source))
+        if picture.suffix.lower() != ".png":
+            raise ConfigError(f"{picture}: pictures are PNG files; --out must end in .png")
         try:
             draw(dataset, picture)
         except JumpyError as error:
@@ -121,7 +123,7 @@ class List:
                 domain.action_dim,
                 domain.max_episode_steps,
                 f"{standard.episodes} x {standard.steps}",
-                round(rows * row_bytes(domain) / 1e6),
+                round(rows * domain.row_bytes / 1e6),
                 f"{minutes:.0f}",
             )
             table.add_row(*map(str, cells))
@@ -130,19 +132,6 @@ class List:
             "\nlimit: steps per evaluation episode. episodes: of the standard training set, x rows."
             "\nMB: size of its npz. core-min: one core's minutes for `jumpy data generate`."
         )
-
-
-def row_bytes(domain) -> int:
-    """Return the bytes that one row of a domain's npz takes."""
-    # The simulator's positions and velocities: a point's are x, y; an ant's make up its
-    # observation; an arm has 14 joints of each, and a free cube 7 positions and 6 velocities.
-    if domain.name.startswith("pointmaze"):
-        state = 2 + 2
-    elif domain.name.startswith("antmaze"):
-        state = domain.observation_dim
-    else:
-        state = 2 * 14 + domain.num_cubes * (7 + 6)
-    return 4 * (domain.observation_dim + domain.action_dim + state) + 1  # 1: terminals
 
 
 def _beside(source: Path) -> Path:

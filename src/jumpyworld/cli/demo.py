@@ -15,6 +15,8 @@ class Demo:
     """Folder for what the demo makes."""
     seed: int = 0
     """Fixes the demo."""
+    overwrite: bool = False
+    """Start anew."""
 
     def run(self) -> None:
         """Make the set, then inspect it."""
@@ -22,5 +24,5 @@ class Demo:
         from jumpyworld.cli.data_inspect import Inspect
 
         name = "pointmaze-medium-navigate-v0"
-        Generate(name, out=self.out, episodes=100, seed=self.seed).run()
+        Generate(name, out=self.out, episodes=100, seed=self.seed, overwrite=self.overwrite).run()
         Inspect(self.out / f"{name}.npz").run()

@@ -35,7 +35,6 @@ class Info:
 
 def collect() -> dict[str, dict[str, str]]:
     """Return versions, devices and folders."""
-    import os
     import platform
     import sys
     from importlib import metadata
@@ -44,6 +43,7 @@ def collect() -> dict[str, dict[str, str]]:
     import jax
 
     import jumpyworld
+    from jumpyworld.machine import available_cores
 
     def version(package: str) -> str:
         try:
@@ -55,7 +55,7 @@ def collect() -> dict[str, dict[str, str]]:
         "system": {
             "python": f"{platform.python_version()} ({sys.executable})",
             "platform": platform.platform(),
-            "cores": str(len(os.sched_getaffinity(0))),
+            "cores": str(available_cores()),
         },
         "packages": {name: version(name) for name in PACKAGES},
         "devices": {str(d.id): f"{d.platform} {d.device_kind}" for d in jax.devices()},

@@ -16,8 +16,8 @@ from jumpyworld.data.minari import is_minari, load_minari
 from jumpyworld.data.ogbench import load_npz
 from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.data.sampling import Batch, DeviceData, batch_key, device_data, sample_transitions
-from jumpyworld.data.sidecar import verify_file
 from jumpyworld.errors import ConfigError, data_error
+from jumpyworld.storage.sidecar import verify_file
 
 __all__ = [
     "Batch",

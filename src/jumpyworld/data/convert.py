@@ -17,9 +17,9 @@ from jumpyworld import domains
 from jumpyworld.data import load, validate
 from jumpyworld.data.dataset import Dataset
 from jumpyworld.data.ogbench import write_npz
-from jumpyworld.data.sidecar import file_entry, write_sidecar
 from jumpyworld.errors import data_error
 from jumpyworld.storage.files import sha256_file, sync_folder
+from jumpyworld.storage.sidecar import file_entry, write_sidecar
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

@@ -18,9 +18,9 @@ from jaxtyping import Bool, Float, Int
 
 from jumpyworld.data import validate
 from jumpyworld.data.dataset import Dataset
-from jumpyworld.data.sidecar import read_sidecar
 from jumpyworld.domains import CubeDomain, Domain, Grid, MazeDomain
 from jumpyworld.errors import JumpyError, MissingExtraError
+from jumpyworld.storage.sidecar import read_sidecar
 
 MAZE_STEP_S = 0.1  # control step of OGBench's mazes in seconds
 STUCK_STEPS, STUCK_M = 10, 0.2  # an ant that walks covers more than a metre in these steps

@@ -17,7 +17,8 @@ class Collection:
         episodes: training episodes; a tenth as many further ones are kept for validation.
         steps: rows per episode; the last row is the final state.
         noise: standard deviation of the Gaussian noise on actions (mazes) or plans (cubes).
-        rate: transitions per second and core, measured, for telling a user what to expect.
+        rate: steps per second and core, from results/generate-speed.jsonl, to tell a user what to
+            expect of a server's core.
     """
 
     episodes: int
@@ -57,6 +58,16 @@ class Domain(abc.ABC):
         *world, _, version = self.name.split("-")
         return "-".join([*world, version])
 
+    @property
+    @abc.abstractmethod
+    def simulator_dim(self) -> int:
+        """Positions and velocities of the simulator's state together."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that one row of the domain's npz takes: float32 arrays and one flag."""
+        return 4 * (self.observation_dim + self.action_dim + self.simulator_dim) + 1
+
     @abc.abstractmethod
     def goal_features(self, observations):
         """Return the part of observations [..., d] that decides success: [..., k, p].
@@ -84,7 +95,10 @@ class Domain(abc.ABC):
         """
         self._check_dim("states", states)
         self._check_dim("goal", goal)
-        gap = self.goal_features(states) - self.goal_features(goal)
+        here, there = self.goal_features(states), self.goal_features(goal)
+        # Leading axes are added by hand, for callers who have JAX refuse to add them silently.
+        rank = max(here.ndim, there.ndim)
+        gap = here[(None,) * (rank - here.ndim)] - there[(None,) * (rank - there.ndim)]
         return (gap * gap).sum(-1) <= self.tolerance**2
 
     def success(self, states, goal):
@@ -92,13 +106,13 @@ class Domain(abc.ABC):
         return self.objects_in_place(states, goal).all(-1)
 
     def reward(self, states, goal):
-        """Return the planning reward of states [..., d]: the number of objects in place, [...].
+        """Return the planning reward of states [..., d]: objects in place, float32 [...].
 
         For mazes that is the success indicator. It equals OGBench's single-task reward plus
         ``reward_offset``; a constant does not change which plan is best.
         Paper: silent on the reward; this is the reading that its sources support best.
         """
-        return self.objects_in_place(states, goal).sum(-1)
+        return self.objects_in_place(states, goal).astype("float32").sum(-1)
 
     def make_env(self, seed: int = 0, **kwargs: Any):
         """Make the environment; ``seed`` fixes every episode that ``reset()`` will start.

@@ -30,6 +30,11 @@ class CubeDomain(Domain):
         return 0.04 * POSITION_SCALE
 
     @property
+    def simulator_dim(self) -> int:
+        """Fourteen joints of arm and gripper; a free cube has 7 positions and 6 velocities."""
+        return 2 * 14 + self.num_cubes * (7 + 6)
+
+    @property
     def reward_offset(self) -> int:
         """OGBench's single-task reward is minus the number of cubes out of place."""
         return self.num_cubes

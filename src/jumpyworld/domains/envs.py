@@ -1,4 +1,4 @@
-"""Make OGBench environments. The one module here that needs the extra ``ogbench`` to be imported.
+"""Make OGBench environments; needs the extra ``ogbench`` to be imported.
 
 OGBench's ids are registered by importing its packages; nothing is downloaded.
 """
@@ -8,6 +8,7 @@ import copy
 import os
 import tempfile
 import warnings
+from typing import Any
 
 import gymnasium
 import mujoco
@@ -57,19 +58,27 @@ def _remove_temporary_model(env: gymnasium.Env) -> None:
             os.unlink(path)
 
 
-def set_state(env: gymnasium.Env, qpos: np.ndarray, qvel: np.ndarray) -> None:
+def set_state(
+    env: gymnasium.Env, qpos: np.ndarray, qvel: np.ndarray, *, at_reset: bool = False
+) -> None:
     """Put an environment into a stored simulator state, so that stepping it repeats the data.
 
     A cube scene's controller reads the effector's pose as it was one physics step (2 ms) before the
     state: MuJoCo computes poses at the start of a step and positions at its end. Setting the state
     alone would bring the pose up to date and shift every action by the arm's motion in 2 ms. So the
     pose is computed from the positions one physics step back, which the velocities give exactly
-    (MuJoCo integrates positions with the new velocity). Episodes' first rows have no such lag.
+    (MuJoCo integrates positions with the new velocity).
+
+    Args:
+        env: the environment.
+        qpos: positions [nq].
+        qvel: velocities [nv].
+        at_reset: the state is an episode's first, where poses are up to date.
     """
-    scene = env.unwrapped
+    scene: Any = env.unwrapped
     qpos, qvel = np.asarray(qpos, np.float64), np.asarray(qvel, np.float64)
     scene.set_state(qpos, qvel)
-    if isinstance(scene, CubeEnv):
+    if isinstance(scene, CubeEnv) and not at_reset:
         model, data = scene.model, scene.data
         mujoco.mj_integratePos(model, data.qpos, qvel, -model.opt.timestep)
         mujoco.mj_kinematics(model, data)

@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,11 @@ class MazeDomain(Domain):
         return 1.0 if self.body == "point" else 0.5
 
     @property
+    def simulator_dim(self) -> int:
+        """A point has two positions and velocities; an ant's state is its observation."""
+        return 4 if self.body == "point" else self.observation_dim
+
+    @property
     def reward_offset(self) -> int:
         """OGBench's single-task reward is -1 until success."""
         return 1
@@ -45,7 +51,7 @@ class MazeDomain(Domain):
 @functools.cache
 def _read_grid(domain: MazeDomain) -> Grid:
     env = domain.make_env()
-    maze = env.unwrapped
+    maze: Any = env.unwrapped
     grid = Grid(
         free=np.asarray(maze.maze_map == 0),
         unit=float(maze._maze_unit),

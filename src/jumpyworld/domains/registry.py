@@ -37,16 +37,16 @@ def _cube(word: str, number: int, *, limit: int, episodes: int, rate: int) -> Cu
 
 
 DOMAINS: tuple[Domain, ...] = (
-    _maze("point", "medium", obs=2, act=2, noise=0.5, rate=10000),
-    _maze("point", "large", obs=2, act=2, noise=0.5, rate=10000),
-    _maze("point", "giant", obs=2, act=2, noise=0.5, rate=10000),
-    _maze("ant", "medium", obs=29, act=8, noise=0.2, rate=1500),
-    _maze("ant", "large", obs=29, act=8, noise=0.2, rate=1500),
-    _maze("ant", "giant", obs=29, act=8, noise=0.2, rate=1500),
-    _cube("single", 1, limit=200, episodes=1000, rate=575),
-    _cube("double", 2, limit=500, episodes=1000, rate=560),
-    _cube("triple", 3, limit=1000, episodes=3000, rate=530),
-    _cube("quadruple", 4, limit=1000, episodes=5000, rate=500),
+    _maze("point", "medium", obs=2, act=2, noise=0.5, rate=10800),
+    _maze("point", "large", obs=2, act=2, noise=0.5, rate=7300),
+    _maze("point", "giant", obs=2, act=2, noise=0.5, rate=8800),
+    _maze("ant", "medium", obs=29, act=8, noise=0.2, rate=2300),
+    _maze("ant", "large", obs=29, act=8, noise=0.2, rate=1750),
+    _maze("ant", "giant", obs=29, act=8, noise=0.2, rate=1870),
+    _cube("single", 1, limit=200, episodes=1000, rate=450),
+    _cube("double", 2, limit=500, episodes=1000, rate=390),
+    _cube("triple", 3, limit=1000, episodes=3000, rate=370),
+    _cube("quadruple", 4, limit=1000, episodes=5000, rate=260),
 )
 
 _BY_NAME = {key: d for d in DOMAINS for key in (d.name, d.alias, d.env_id)}

@@ -15,6 +15,7 @@ Shapes: P pairs, R rollouts, T steps, n samples, d state dimensions.
 
 from dataclasses import dataclass
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +23,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from jumpyworld.data.dataset import Dataset
 from jumpyworld.domains import Domain
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import ConfigError, data_error
 from jumpyworld.evaluation.lockstep import Lockstep
 
 
@@ -31,12 +32,29 @@ class Pairs:
     """Where rollouts start and where they are sent.
 
     Attributes:
-        rows: rows of the dataset that starts are taken from, int [P].
+        states: observations that rollouts start from, raw units, float32 [P, d].
         goals: goal observations in raw units, float32 [P, d].
+        qpos: simulator positions of the states [P, nq].
+        qvel: simulator velocities of the states [P, nv].
     """
 
-    rows: np.ndarray
+    states: np.ndarray
     goals: np.ndarray
+    qpos: np.ndarray
+    qvel: np.ndarray
+
+    @classmethod
+    def of_rows(cls, dataset: Dataset, rows: np.ndarray, goal_rows: np.ndarray) -> "Pairs":
+        """Return pairs of rows of a dataset that stores its simulator states."""
+        for key in ("qpos", "qvel"):
+            if key not in dataset.extras:
+                raise data_error(dataset.source, f"has no {key}, so rollouts cannot start in it")
+        return cls(
+            dataset.observations[rows],
+            dataset.observations[goal_rows],
+            dataset.extras["qpos"][rows],
+            dataset.extras["qvel"][rows],
+        )
 
 
 @dataclass(frozen=True)
@@ -60,8 +78,8 @@ class Fidelity:
 
 def random_pairs(dataset: Dataset, count: int, rng: np.random.Generator) -> Pairs:
     """Draw states and goals independently and uniformly, as the paper does."""
-    rows = rng.choice(dataset.valid_indices, count)
-    return Pairs(rows, dataset.observations[rng.choice(dataset.valid_indices, count)])
+    rows, goal_rows = rng.choice(dataset.valid_indices, (2, count))
+    return Pairs.of_rows(dataset, rows, goal_rows)
 
 
 def in_support_pairs(
@@ -74,13 +92,12 @@ def in_support_pairs(
     which = rng.choice(np.flatnonzero(ends - starts >= reach[1]), count)
     ahead = rng.integers(reach[0], reach[1], count, endpoint=True)
     rows = starts[which] + rng.integers(0, ends[which] - starts[which] - ahead + 1)
-    return Pairs(rows, dataset.observations[rows + ahead])
+    return Pairs.of_rows(dataset, rows, rows + ahead)
 
 
 def rollouts(
     domain: Domain,
     policy,
-    dataset: Dataset,
     pairs: Pairs,
     key: PRNGKeyArray,
     *,
@@ -93,11 +110,12 @@ def rollouts(
     Returns:
         States after 1 to ``steps`` steps, float32 [P, repeats, steps, d].
     """
-    count = len(pairs.rows) * repeats
+    count = len(pairs.states) * repeats
     goals = jnp.asarray(np.repeat(pairs.goals, repeats, axis=0))
-    qpos = np.repeat(dataset.extras["qpos"][pairs.rows], repeats, axis=0).astype(float)
-    qvel = np.repeat(dataset.extras["qvel"][pairs.rows], repeats, axis=0).astype(float)
-    act = jax.jit(policy.sample)
+    qpos = np.repeat(pairs.qpos, repeats, axis=0).astype(float)
+    qvel = np.repeat(pairs.qvel, repeats, axis=0).astype(float)
+    # The policy is an argument, not a closure: its weights would be compiled in as constants.
+    act = eqx.filter_jit(lambda policy, key, s, z: policy.sample(key, s, z))
     out = np.empty((steps, count, domain.observation_dim), np.float32)
     with Lockstep(domain, count, workers=workers, terminate_at_goal=False) as envs:
         states, _ = envs.reset(
@@ -107,10 +125,10 @@ def rollouts(
             ]
         )
         for t in range(steps):
-            actions = act(jax.random.fold_in(key, t), jnp.asarray(states), goals)
+            actions = act(policy, jax.random.fold_in(key, t), jnp.asarray(states), goals)
             states, _ = envs.step(np.asarray(actions))
             out[t] = states
-    shape = (steps, len(pairs.rows), repeats, domain.observation_dim)
+    shape = (steps, len(pairs.states), repeats, domain.observation_dim)
     return np.moveaxis(out.reshape(shape), 0, 2)
 
 
@@ -159,7 +177,6 @@ def measure_fidelity(
     ghm,
     policy,
     pairs: Pairs,
-    starts: Float[np.ndarray, "P d"],
     truth: Float[np.ndarray, "P R T d"],
     gammas: tuple[float, ...],
     key: PRNGKeyArray,
@@ -174,7 +191,6 @@ def measure_fidelity(
         ghm: the model; ``sample(key, states, actions, z, gamma)``.
         policy: the policy that was rolled out.
         pairs: as rolled out.
-        starts: observations at ``pairs.rows`` [P, d].
         truth: from ``rollouts`` [P, R, T, d]; R even.
         gammas: discounts.
         key: randomness of the model's samples.
@@ -187,11 +203,11 @@ def measure_fidelity(
             f"the noise floor needs at least 2 rollouts per pair, not {truth.shape[1]}"
         )
     half = truth.shape[1] // 2
-    states = jnp.asarray(np.repeat(starts, samples, axis=0))
+    states = jnp.asarray(np.repeat(pairs.states, samples, axis=0))
     goals = jnp.asarray(np.repeat(pairs.goals, samples, axis=0))
 
-    @jax.jit
-    def draw(key, gamma):
+    @eqx.filter_jit
+    def draw(ghm, policy, key, gamma):
         action_key, sample_key = jax.random.split(key)
         actions = policy.sample(action_key, states, goals)
         return ghm.sample(sample_key, states, actions, goals, gamma)
@@ -200,8 +216,8 @@ def measure_fidelity(
     for index, gamma in enumerate(gammas):
         if gamma > ghm.gamma_max + 1e-6 and not allow_extrapolation:
             raise ConfigError(f"gamma={gamma}: the model was trained up to {ghm.gamma_max:g}")
-        model = np.asarray(draw(jax.random.fold_in(key, index), jnp.float32(gamma)))
-        model = model.reshape(len(starts), samples, -1)
+        model = np.asarray(draw(ghm, policy, jax.random.fold_in(key, index), jnp.float32(gamma)))
+        model = model.reshape(len(truth), samples, -1)
         rng = np.random.default_rng([seed, index])
         distances, floors, clipped = [], [], []
         for p, paths in enumerate(truth):

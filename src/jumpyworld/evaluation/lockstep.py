@@ -13,7 +13,6 @@ Shapes: E environments, d state, da action dimensions.
 
 import json
 import multiprocessing
-import os
 import signal
 import threading
 from collections.abc import Sequence
@@ -23,7 +22,9 @@ from typing import Any
 import numpy as np
 
 from jumpyworld.domains import Domain, get
+from jumpyworld.domains.generate.parts import exit_with_parent
 from jumpyworld.errors import ConfigError, JumpyError
+from jumpyworld.machine import available_cores
 
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -54,7 +55,7 @@ class Lockstep:
         """
         if num_envs < 1:
             raise ConfigError(f"num_envs must be at least 1, not {num_envs}")
-        workers = min(num_envs, workers or len(os.sched_getaffinity(0)))
+        workers = min(num_envs, workers or available_cores())
         self.num_envs = num_envs
         shapes = {
             "observations": (num_envs, domain.observation_dim),
@@ -87,9 +88,8 @@ class Lockstep:
         """
         if len(episodes) != self.num_envs:
             raise ConfigError(f"{len(episodes)} episodes for {self.num_envs} environments")
-        texts = [
-            json.dumps(list(part)) for part in np.array_split(list(episodes), len(self._pipes))
-        ]
+        shares = np.array_split(np.arange(self.num_envs), len(self._pipes))
+        texts = [json.dumps([episodes[i] for i in share]) for share in shares]
         self._command([f"reset {text}" for text in texts])
         return self._arrays["observations"].copy(), self._arrays["goals"].copy()
 
@@ -138,8 +138,7 @@ def _views(memory: dict[str, Any], shapes: dict[str, tuple[int, int]]) -> dict[s
 def _work(pipe, name, memory, shapes, rows, terminate_at_goal: bool) -> None:
     """Serve commands until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     from jumpyworld.domains.envs import set_state
 
     arrays = _views(memory, shapes)

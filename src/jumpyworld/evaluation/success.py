@@ -6,6 +6,7 @@ noise; two policies evaluated with one seed meet the same episodes.
 
 from dataclasses import dataclass
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,8 +75,8 @@ def evaluate(
     seeds = [episode_seed(seed, *job) for job in jobs]
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
 
-    @jax.jit
-    def act(t, states, goals):
+    @eqx.filter_jit
+    def act(policy, t, states, goals):
         # Each episode's noise is its own, so that it does not depend on who runs beside it.
         step_keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, t)
         return jax.vmap(policy.sample)(step_keys, states, goals)
@@ -88,7 +89,7 @@ def evaluate(
             [{"seed": s, "task": task} for s, (task, _) in zip(seeds, jobs, strict=True)]
         )
         for t in range(limit):
-            actions = act(jnp.int32(t), jnp.asarray(states), jnp.asarray(goals))
+            actions = act(policy, jnp.int32(t), jnp.asarray(states), jnp.asarray(goals))
             states, success = envs.step(np.asarray(actions))
             steps[success & ~done] = t + 1
             done |= success

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Int
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.ghm.config import FrameKind
+from jumpyworld.nn import Normaliser
 
 # Horizons, in steps, at which the displacement is tabulated; beyond the last it is held.
 HORIZONS = tuple(float(2**k) for k in range(11))
@@ -75,6 +76,14 @@ class Frame(eqx.Module):
         if self.kind == "absolute":
             return w
         return s + jnp.sqrt(1.0 + displacement**2) * w
+
+
+def make_frame(
+    kind: FrameKind, displacements: Float[np.ndarray, "H d"], normaliser: Normaliser
+) -> Frame:
+    """Return the frame for displacements in raw units [H, d] and the state's normaliser."""
+    unit = jnp.broadcast_to(normaliser.scale / normaliser.gain, displacements.shape)
+    return Frame(jnp.asarray(displacements) / unit, normaliser.gain, kind)
 
 
 def displacement_table(

@@ -261,7 +261,6 @@ def matching_loss(
     loss = total / config.batch_size
     return loss, {
         **metrics,
-        "loss/total": loss,
         "loss/one_step": jnp.mean(errors[0]),
         "loss/beta_bootstrap": jnp.mean(errors[1]),
         "loss/unconditional": jnp.sum(errors[1][c:]) / max(config.batch_size - c, 1),

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jumpyworld.errors import ConfigError
 from jumpyworld.flows import Grid, Solver, integrate
 from jumpyworld.ghm.config import GHMConfig
-from jumpyworld.ghm.frame import Frame
+from jumpyworld.ghm.frame import Frame, make_frame
 from jumpyworld.ghm.spec import GHMSpec
 from jumpyworld.nn import FieldNetwork, Normaliser, make_normaliser
 
@@ -71,13 +71,13 @@ class GeometricHorizonModel(eqx.Module):
             config.normaliser, spec.mean, spec.std, gain=config.data_scale
         )
         if spec.z_mean is None or spec.z_std is None:
-            self.z_normaliser = self.state_normaliser
+            # Equal, and not the same arrays: a buffer that occurs twice cannot be donated.
+            self.z_normaliser = make_normaliser(
+                config.normaliser, spec.mean, spec.std, gain=config.data_scale
+            )
         else:
             self.z_normaliser = make_normaliser("standard", spec.z_mean, spec.z_std)
-        scale = np.asarray(self.state_normaliser.scale) / self.state_normaliser.gain
-        self.frame = Frame(
-            jnp.asarray(spec.displacements / scale), self.state_normaliser.gain, config.frame
-        )
+        self.frame = make_frame(config.frame, spec.displacements, self.state_normaliser)
         self.field = FieldNetwork(
             inputs=Frame.num_inputs(config.frame, spec.observation_dim),
             state_dim=spec.observation_dim,

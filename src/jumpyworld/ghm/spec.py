@@ -57,6 +57,14 @@ class GHMSpec:
         """Width dz of a policy encoding."""
         return self.observation_dim if self.z_mean is None else self.z_mean.shape[0]
 
+    def shapes(self) -> dict[str, int | None]:
+        """Return the arguments of ``blank`` as plain values: all a loader must know beforehand."""
+        return {
+            "observation_dim": self.observation_dim,
+            "action_dim": self.action_dim,
+            "z_dim": None if self.z_is_state else self.z_dim,
+        }
+
     @classmethod
     def blank(cls, observation_dim: int, action_dim: int, z_dim: int | None = None) -> "GHMSpec":
         """Return a spec of the right shapes and no knowledge, to build what a checkpoint fills.

@@ -8,8 +8,9 @@ The paper gives it no hyperparameters; here they are the GHM's where both have t
 Shapes: B batch, d state and da action dimensions.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -21,9 +22,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jumpyworld.data.sampling import DeviceData, sample_transitions
 from jumpyworld.errors import ConfigError
 from jumpyworld.flows import Solver, integrate
-from jumpyworld.ghm.algorithm import copy_arrays, descend
+from jumpyworld.ghm.algorithm import copy_arrays, descend, rebuild
 from jumpyworld.ghm.config import FrameKind
-from jumpyworld.ghm.frame import Frame
+from jumpyworld.ghm.frame import Frame, make_frame
 from jumpyworld.ghm.losses import Metrics, one_step_target
 from jumpyworld.ghm.spec import GHMSpec
 from jumpyworld.nn import FieldNetwork, Normaliser, make_normaliser
@@ -118,10 +119,7 @@ class WorldModel(eqx.Module):
         self.state_normaliser = make_normaliser(
             config.normaliser, spec.mean, spec.std, gain=config.data_scale
         )
-        scale = np.asarray(self.state_normaliser.scale) / self.state_normaliser.gain
-        self.frame = Frame(
-            jnp.asarray(spec.displacements / scale), self.state_normaliser.gain, config.frame
-        )
+        self.frame = make_frame(config.frame, spec.displacements, self.state_normaliser)
         self.field = FieldNetwork(
             inputs=Frame.num_inputs(config.frame, d),
             state_dim=d,
@@ -234,7 +232,7 @@ def world_model_loss(
     prepared = jax.vmap(model.prepare)(states, actions)
     v = jax.vmap(model.velocity)(regression.x, t, s, prepared)
     loss = jnp.mean(jnp.sum(jnp.square(v - regression.velocity), axis=-1))
-    return loss, {"loss/total": loss}
+    return loss, {"velocity/online_norm": jnp.mean(jnp.sqrt(jnp.sum(jnp.square(v), axis=-1)))}
 
 
 def init(
@@ -278,3 +276,8 @@ def step(
 def inference_model(state: WorldModelState) -> WorldModel:
     """Return the model to sample with: the averaged weights."""
     return state.target
+
+
+def from_checkpoint(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> WorldModel:
+    """Return the model that a checkpoint describes; see ``algorithm.from_checkpoint``."""
+    return rebuild(WorldModelConfig, WorldModel, document, arrays)

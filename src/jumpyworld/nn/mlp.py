@@ -26,7 +26,7 @@ def mish(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 class Linear(eqx.Module):
-    """An affine map x -> x W + b, W with variance ``gain^2`` / inputs and b = 0 at initialisation.
+    """An affine map x -> x W + b; W starts uniform with variance gain^2 / inputs, b at 0.
 
     Stored as [inputs, outputs] so that a vmapped call is a plain row-major product, which costs no
     transposition.
@@ -42,8 +42,8 @@ class Linear(eqx.Module):
     def __init__(
         self, inputs: int, outputs: int, *, key: PRNGKeyArray, gain: float = 1.0, bias: bool = True
     ):
-        scale = gain / max(inputs, 1) ** 0.5
-        self.weight = scale * jax.random.truncated_normal(key, -2.0, 2.0, (inputs, outputs)) / 0.88
+        limit = gain * (3.0 / max(inputs, 1)) ** 0.5
+        self.weight = limit * jax.random.uniform(key, (inputs, outputs), minval=-1.0, maxval=1.0)
         self.bias = jnp.zeros(outputs) if bias else None
 
     def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:

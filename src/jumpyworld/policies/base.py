@@ -12,7 +12,7 @@ Shapes: B batch, d state, k goal (a state, so k = d, for all policies trained he
 
 import abc
 import dataclasses
-import math
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar, get_args
@@ -91,9 +91,7 @@ class AbstractPolicy(eqx.Module):
         Raises:
             ConfigError: a width is wrong.
         """
-        states, z = self._inputs(states, z)
-        temperature = jnp.asarray(self.default_temperature, self.dtype)
-        return over_rows(lambda k, s, g: self.act(k, s, g, temperature), key, states, z)
+        return self._sample(key, states, z, self.default_temperature)
 
     def sample_actions(
         self,
@@ -113,8 +111,12 @@ class AbstractPolicy(eqx.Module):
         if goals is None or seed is None:
             missing = "goals" if goals is None else "a seed"
             raise ConfigError(f"sample_actions: {type(self).__name__} needs {missing}")
-        states, z = self._inputs(observations, goals)
-        return _act_on_rows(self, as_key(seed), states, z, jnp.asarray(temperature, self.dtype))
+        return self._sample(seed, observations, goals, temperature)
+
+    def _sample(self, key, states, z, temperature) -> Array:
+        temperature = jnp.asarray(temperature, self.dtype)
+        act = functools.partial(_act_on_rows, self, as_key(key), temperature)
+        return over_rows(act, *self._inputs(states, z))
 
     def _inputs(self, states, z) -> tuple[Array, Array]:
         """Return both in the policy's dtype, of the right widths."""
@@ -131,16 +133,15 @@ class AbstractPolicy(eqx.Module):
 
 
 def over_rows(
-    function: Callable[..., Array], key: PRNGKeyArray, *arrays: Float[Array, "*batch n"]
+    function: Callable[..., Float[Array, "rows m"]], *arrays: Float[Array, "*batch n"]
 ) -> Float[Array, "*batch m"]:
-    """Apply ``function(key, *vectors)`` to every row, with a key of its own for each."""
+    """Apply a function of rows [rows, n] to arrays with any leading dimensions, broadcast."""
     shape = jnp.broadcast_shapes(*(array.shape[:-1] for array in arrays))
     rows = [
         jnp.broadcast_to(array, (*shape, array.shape[-1])).reshape(-1, array.shape[-1])
         for array in arrays
     ]
-    keys = jax.random.split(as_key(key), math.prod(shape))
-    out = jax.vmap(function)(keys, *rows)
+    out = function(*rows)
     return out.reshape(*shape, out.shape[-1])
 
 
@@ -154,9 +155,11 @@ def as_key(seed: PRNGKeyArray) -> PRNGKeyArray:
     return jax.random.wrap_key_data(array)
 
 
+# Compiled, because an ODE solve outside jit is compiled anew at every call.
 @eqx.filter_jit
-def _act_on_rows(policy: AbstractPolicy, key, states, z, temperature) -> Array:
-    return over_rows(lambda k, s, g: policy.act(k, s, g, temperature), key, states, z)
+def _act_on_rows(policy: AbstractPolicy, key, temperature, states, z) -> Array:
+    keys = jax.random.split(key, states.shape[0])
+    return jax.vmap(lambda k, s, g: policy.act(k, s, g, temperature))(keys, states, z)
 
 
 @dataclass(frozen=True)

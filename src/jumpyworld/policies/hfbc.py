@@ -16,6 +16,7 @@ Widths, batch size and learning rate are horizon-reduction's; the paper gives no
 Shapes: B batch, d state, goal and subgoal, da action.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ from jumpyworld.policies.base import (
     PolicyConfig,
     PolicySpec,
     Table,
+    as_key,
     over_rows,
     rebuild,
 )
@@ -110,7 +112,8 @@ class HFBCPolicy(AbstractPolicy):
             states: [d] or [B, d].
             goals: [d] or [B, d].
         """
-        return over_rows(self.subgoal, key, *self._inputs(states, goals))
+        propose = functools.partial(_propose_rows, self, as_key(key))
+        return over_rows(propose, *self._inputs(states, goals))
 
     def subgoal(
         self, key: PRNGKeyArray, s: Float[Array, " d"], g: Float[Array, " d"]
@@ -125,6 +128,12 @@ class HFBCPolicy(AbstractPolicy):
         """Draw one action; the subgoal is drawn anew each time."""
         high_key, low_key = jax.random.split(key)
         return self.low.act(low_key, s, self.subgoal(high_key, s, z), temperature)
+
+
+# Compiled, because an ODE solve outside jit is compiled anew at every call.
+@eqx.filter_jit
+def _propose_rows(policy: HFBCPolicy, key, states, goals) -> Array:
+    return jax.vmap(policy.subgoal)(jax.random.split(key, states.shape[0]), states, goals)
 
 
 class HFBCNetworks(eqx.Module):

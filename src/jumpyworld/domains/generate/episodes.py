@@ -1,13 +1,16 @@
 """What the generators of episodes share."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-import gymnasium
 import numpy as np
 
 from jumpyworld.domains.base import Domain
 from jumpyworld.domains.cube import CubeDomain
+
+if TYPE_CHECKING:
+    import gymnasium
 
 SPLITS = ("train", "val")
 
@@ -50,7 +53,7 @@ def episode_generator(seed: int, split: str, index: int) -> np.random.Generator:
 class EpisodeMaker(Protocol):
     """Makes episodes of one domain; holds its environment."""
 
-    env: gymnasium.Env
+    env: "gymnasium.Env"
 
     def reset(self, rng: np.random.Generator) -> object:
         """Put the environment at the start of the episode that ``rng`` determines."""
@@ -60,15 +63,24 @@ class EpisodeMaker(Protocol):
         ...
 
 
-def episode_maker(domain: Domain, steps: int, noise: float) -> EpisodeMaker:
-    """Return a function that makes episodes of OGBench's standard behaviour in ``domain``."""
+def episode_maker(
+    domain: Domain, steps: int, noise: float, expert: Path | None = None
+) -> EpisodeMaker:
+    """Return a function that makes episodes of OGBench's standard behaviour in ``domain``.
+
+    Args:
+        domain: where.
+        steps: rows per episode.
+        noise: see ``Collection``.
+        expert: weights of the ant's controller; the packaged ones by default.
+    """
     if isinstance(domain, CubeDomain):
         from jumpyworld.domains.generate.play import Play
 
         return Play(domain, steps, noise)
     from jumpyworld.domains.generate.navigate import Navigate
 
-    return Navigate(domain, steps, noise)
+    return Navigate(domain, steps, noise, expert)
 
 
 def seed_from(generator: np.random.Generator) -> int:

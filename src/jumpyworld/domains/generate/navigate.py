@@ -17,6 +17,8 @@ goal that is not ours. A test steps the real environment with the same actions a
 
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,12 +29,13 @@ from jumpyworld.domains.maze import MazeDomain
 class Navigate:
     """Makes episodes of one maze; holds the environment and the tables."""
 
-    def __init__(self, domain: MazeDomain, steps: int, noise: float):
+    def __init__(self, domain: MazeDomain, steps: int, noise: float, expert: Path | None = None):
         self._domain, self._steps, self._noise = domain, steps, noise
         self.env = domain.make_env(terminate_at_goal=False)
         self._grid = domain.grid
         self._targets = {goal: self._target_table(goal) for goal in self._grid.junction_cells}
-        self._body = (_Ant if domain.body == "ant" else _Point)(self.env.unwrapped)
+        scene: Any = self.env.unwrapped
+        self._body = _Ant(scene, expert) if domain.body == "ant" else _Point(scene)
 
     def _target_table(self, goal: tuple[int, int]) -> list[list[tuple[float, float]]]:
         centre = self._grid.centre_of
@@ -58,7 +61,8 @@ class Navigate:
     def __call__(self, rng: np.random.Generator) -> Episode:
         """Make the episode that ``rng`` determines."""
         self.reset(rng)
-        grid, domain, scene = self._grid, self._domain, self.env.unwrapped
+        grid, domain = self._grid, self._domain
+        scene: Any = self.env.unwrapped
         episode = Episode.empty(self._steps, domain, scene.model)
         noise = rng.normal(scale=self._noise, size=(self._steps, domain.action_dim))
         act, step = self._body.controller(noise.astype(np.float32)), self._body.step
@@ -110,10 +114,10 @@ class _Point:
 class _Ant:
     """Runs along the direction with the trained expert; observes positions and velocities."""
 
-    def __init__(self, scene):
+    def __init__(self, scene, expert: Path | None):
         from jumpyworld.domains.generate.ant_expert import AntExpert
 
-        self._scene, self._expert = scene, AntExpert.load()
+        self._scene, self._expert = scene, AntExpert.load(expert)
 
     def controller(self, noise: np.ndarray):
         expert, data = self._expert, self._scene.data

@@ -9,6 +9,7 @@ the ogbench package; they draw from NumPy's global generator and from the enviro
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,8 @@ class Play:
             return self._follow_plans(ob, info, stacking)
 
     def _follow_plans(self, ob: np.ndarray, info: dict, stacking: float) -> Episode:
-        scene, planner = self.env.unwrapped, self._planner
+        scene: Any = self.env.unwrapped
+        planner = self._planner
         episode = Episode.empty(self._steps, self._domain, scene.model)
         goals_reached = 0
         planner.reset(ob, info)

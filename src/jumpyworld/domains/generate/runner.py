@@ -1,83 +1,32 @@
-"""Make a data set with many processes: resumable, and the same file whoever made which part.
+"""Make a data set: resumable, and the same file whoever made which part.
 
     OUT/NAME.npz, OUT/NAME-val.npz, OUT/NAME.json     the result: two sets and what they are
-    OUT/.NAME.parts/                                  while it is being made: one file an episode
+    OUT/.NAME.parts/, OUT/.NAME.lock                  while it is being made: one file an episode
 
-Each episode is a function of (seed, split, index) alone and is written, complete or not at all, to
-a part of its own. An interrupted run finds the parts it had and makes the others. Only when all are
-there are they copied, in order, into the final files, and the parts removed.
+An interrupted run finds the parts it had and makes the others. Only when all are there are they
+copied, in order, into the final files, and the parts removed. The sidecar comes last: a set without
+it is not finished.
 """
 
 import contextlib
 import json
-import multiprocessing
 import os
 import shutil
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from jumpyworld.domains.base import Domain
-from jumpyworld.domains.generate.episodes import Episode, episode_generator, episode_maker
-from jumpyworld.domains.registry import get
-from jumpyworld.domains.versions import simulator_versions
+from jumpyworld.domains.generate.parts import ARRAYS, Progress, make_parts, part_path, read_part
+from jumpyworld.domains.generate.request import Request
 from jumpyworld.errors import ConfigError, DataError
-from jumpyworld.storage.files import atomic_file, sha256_file, write_json
+from jumpyworld.machine import available_cores
+from jumpyworld.storage.files import TEMPORARY_SUFFIX, write_json
 from jumpyworld.storage.npz import Column, read_npz, write_npz
+from jumpyworld.storage.sidecar import file_entry, read_sidecar, verify_file, write_sidecar
 
-Progress = Callable[[int, int], None]
-"""Called with the episodes made so far and the episodes asked for."""
-
-_ARRAYS = ("observations", "actions", "qpos", "qvel")
-
-
-@dataclass(frozen=True)
-class Request:
-    """What decides the content of a data set; equal requests give equal files.
-
-    Attributes:
-        domain: OGBench's data set name.
-        seed: any non-negative integer.
-        episodes: training episodes; a tenth as many further ones are made for validation, and at
-            least one, because OGBench's loader cannot read an empty set.
-        steps: rows per episode.
-        noise: see ``Collection``.
-        versions: of the packages that the physics and the draws depend on.
-    """
-
-    domain: str
-    seed: int
-    episodes: int
-    steps: int
-    noise: float
-    versions: dict[str, str]
-
-    @classmethod
-    def make(cls, domain: Domain, seed: int = 0, episodes: int | None = None) -> "Request":
-        """Return the standard request for a domain, with OGBench's sizes as defaults."""
-        standard = domain.collection
-        episodes = standard.episodes if episodes is None else episodes
-        if episodes < 1:
-            raise ConfigError(f"episodes must be at least 1, not {episodes}")
-        if seed < 0:
-            raise ConfigError(f"seed must not be negative, not {seed}")
-        versions = simulator_versions()
-        if domain.name.startswith("antmaze"):
-            from jumpyworld.domains.generate.ant_expert import DEFAULT_PATH
-
-            versions["ant-expert"] = sha256_file(DEFAULT_PATH)[:16]
-        return cls(domain.name, seed, episodes, standard.steps, standard.noise, versions)
-
-    def jobs(self) -> list[tuple[str, int]]:
-        """Return every episode as (split, index), in the order of the files."""
-        counts = {"train": self.episodes, "val": max(1, self.episodes // 10)}
-        return [(split, index) for split, count in counts.items() for index in range(count)]
+__all__ = ["Request", "generate", "validation_file"]
 
 
 def generate(
@@ -86,6 +35,7 @@ def generate(
     *,
     workers: int | None = None,
     overwrite: bool = False,
+    expert: Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Make the data set that ``request`` describes and return the path of its training file.
@@ -97,33 +47,72 @@ def generate(
         out: folder for the result.
         workers: processes; all cores by default.
         overwrite: discard what is there, finished or not.
+        expert: the weights that the request was made with.
         progress: see ``Progress``.
 
     Raises:
         DataError: the folder holds another set of that name, or cannot be written.
     """
-    workers = len(os.sched_getaffinity(0)) if workers is None else workers
+    workers = available_cores() if workers is None else workers
     if workers < 1:
         raise ConfigError(f"workers must be at least 1, not {workers}")
     target, sidecar = out / f"{request.domain}.npz", out / f"{request.domain}.json"
     parts = out / f".{request.domain}.parts"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if overwrite:
-            _discard(target, sidecar, parts)
-        elif sidecar.exists():
-            _check_finished(request, sidecar)
-            return target
-        with _lock(parts):
+        with _lock(out / f".{request.domain}.lock"):
+            _remove_leftovers(out, request.domain)
+            if overwrite:
+                _discard(target, sidecar, parts)
+            elif sidecar.exists():
+                _check_finished(request, sidecar)
+                return target
+            _check_foreign(target, parts)
+            _check_space(request, out)
             _check_parts(request, parts)
-            _make_parts(request, parts, workers, progress or (lambda done, total: None))
+            make_parts(request, parts, workers, expert, progress or (lambda done, total: None))
             _assemble(request, parts, out)
-            write_json(sidecar, _describe(request, parts, out))
+            write_sidecar(sidecar, _describe(request, parts, out))
             shutil.rmtree(parts)
     except OSError as error:
         where = error.filename or out
         raise DataError(f"{where}: cannot write the data set: {error.strerror}") from error
     return target
+
+
+def validation_file(target: Path) -> Path:
+    """Return the name under which OGBench looks for a training file's validation set."""
+    return target.with_name(f"{target.stem}-val.npz")
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Keep a second process out; the system frees the lock when this one ends, however it ends."""
+    import fcntl
+
+    while True:
+        file = open(path, "w")  # noqa: SIM115  (closed below, or by the retry)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            raise DataError(f"{path}: another process is making this data set") from error
+        # The holder before us removed the file it had locked: then ours locks nothing.
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(path).st_ino == os.fstat(file.fileno()).st_ino:
+                break
+        file.close()
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        file.close()
+
+
+def _remove_leftovers(out: Path, name: str) -> None:
+    """Remove what a kill in the middle of writing a final file left behind."""
+    for path in out.glob(f".{name}*{TEMPORARY_SUFFIX}"):
+        path.unlink(missing_ok=True)
 
 
 def _discard(target: Path, sidecar: Path, parts: Path) -> None:
@@ -133,43 +122,36 @@ def _discard(target: Path, sidecar: Path, parts: Path) -> None:
     shutil.rmtree(parts, ignore_errors=True)
 
 
-def validation_file(target: Path) -> Path:
-    """Return the name under which OGBench looks for a training file's validation set."""
-    return target.with_name(f"{target.stem}-val.npz")
-
-
 def _check_finished(request: Request, sidecar: Path) -> None:
-    wanted = asdict(request)
-    try:
-        found = json.loads(sidecar.read_text())
-        other = [key for key in wanted if found[key] != wanted[key]]
-        hashes = {
-            sidecar.with_name(Path(name).name): f["sha256"] for name, f in found["files"].items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{sidecar}: damaged ({error}); --overwrite makes the set anew") from error
-    if other:
+    wanted, found = asdict(request), read_sidecar(sidecar)
+    for field, value in wanted.items():
+        if found.get(field) != value:
+            raise DataError(
+                f"{sidecar}: this set was made with {field} {found.get(field)}, not {value}; "
+                "choose another --out, or --overwrite"
+            )
+    for name in found["files"]:
+        verify_file(sidecar.with_name(Path(name).name), sidecar)
+
+
+def _check_foreign(target: Path, parts: Path) -> None:
+    """Refuse to replace a set that came from elsewhere, such as a downloaded one."""
+    for path in (target, validation_file(target)):
+        if path.exists() and not parts.exists():
+            raise DataError(
+                f"{path}: is there already, without a {target.stem}.json that says how it was "
+                "made; choose another --out, or --overwrite"
+            )
+
+
+def _check_space(request: Request, out: Path) -> None:
+    """Refuse what cannot fit: parts and final files are there together for a while."""
+    needed, free = 2 * request.num_bytes, shutil.disk_usage(out).free
+    if needed > free:
         raise DataError(
-            f"{sidecar}: this set was made with {other[0]} {found[other[0]]}, not "
-            f"{wanted[other[0]]}; choose another --out, or --overwrite"
+            f"{out}: {request.episodes} episodes need about {needed / 1e9:.1f} GB while they are "
+            f"made; {free / 1e9:.1f} GB are free"
         )
-    for path, sha256 in hashes.items():
-        if not path.exists() or sha256_file(path) != sha256:
-            raise DataError(f"{path}: missing or damaged; --overwrite makes the set anew")
-
-
-@contextlib.contextmanager
-def _lock(parts: Path) -> Iterator[None]:
-    """Keep a second process out; the system frees the lock when this one ends, however it ends."""
-    import fcntl
-
-    parts.mkdir(exist_ok=True)
-    with open(parts / "lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise DataError(f"{parts}: another process is making this data set") from error
-        yield
 
 
 def _check_parts(request: Request, parts: Path) -> None:
@@ -177,6 +159,7 @@ def _check_parts(request: Request, parts: Path) -> None:
 
     The number of episodes may differ: each episode is what it is whatever their number.
     """
+    parts.mkdir(exist_ok=True)
     note = parts / "request.json"
     wanted = asdict(request) | {"episodes": None}
     try:
@@ -191,75 +174,10 @@ def _check_parts(request: Request, parts: Path) -> None:
     write_json(note, wanted)
 
 
-def _part_path(parts: Path, split: str, index: int) -> Path:
-    return parts / f"{split}-{index:06d}"
-
-
-def _make_parts(request: Request, parts: Path, workers: int, progress: Progress) -> None:
-    jobs = request.jobs()
-    missing = [job for job in jobs if _read_part(request, parts, job) is None]
-    done = len(jobs) - len(missing)
-    progress(done, len(jobs))
-    if not missing:
-        return
-    # Processes are spawned, not forked: a fork of a process with JAX's threads may hang.
-    pool = ProcessPoolExecutor(
-        min(workers, len(missing)),
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(request, parts),
-    )
-    try:
-        for future in as_completed([pool.submit(_make_part, *job) for job in missing]):
-            future.result()
-            done += 1
-            progress(done, len(jobs))
-    except BrokenProcessPool as error:
-        raise DataError(
-            f"{parts}: a worker process was killed (out of memory?); the same command continues"
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _start_worker(request: Request, parts: Path) -> None:
-    """Prepare a worker process: it makes its environment once and keeps it."""
-    global _work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-    maker = episode_maker(get(request.domain), request.steps, request.noise)
-    _work = request, parts, maker
-
-
-def _exit_with_parent() -> None:
-    """End this process when its parent has gone, even by a kill that told nobody."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _make_part(split: str, index: int) -> None:
-    request, parts, maker = _work
-    episode = maker(episode_generator(request.seed, split, index))
-    with atomic_file(_part_path(parts, split, index), durable=False) as file:
-        np.savez(file, **asdict(episode))
-
-
-def _read_part(request: Request, parts: Path, job: tuple[str, int]) -> Episode | None:
-    """Return a part, or None if it is missing or damaged and so has to be made (again)."""
-    try:
-        arrays = read_npz(_part_path(parts, *job))
-        episode = Episode(**{key: arrays[key] for key in (*_ARRAYS, "goals_reached")})
-    except (DataError, KeyError):
-        return None
-    return episode if len(episode.observations) == request.steps else None
-
-
 def _assemble(request: Request, parts: Path, out: Path) -> None:
     jobs = request.jobs()
     target = out / f"{request.domain}.npz"
-    first = _read_part(request, parts, jobs[0])
+    first = read_part(request, parts, jobs[0])
     assert first is not None  # every part was made or verified just before
     for split, path in (("train", target), ("val", validation_file(target))):
         members = [job for job in jobs if job[0] == split]
@@ -269,10 +187,10 @@ def _assemble(request: Request, parts: Path, out: Path) -> None:
                 (rows, getattr(first, key).shape[1]),
                 np.dtype(np.float32),
                 lambda key=key, members=members: (
-                    _part_array(_part_path(parts, *job), key) for job in members
+                    _part_array(part_path(parts, *job), key) for job in members
                 ),
             )
-            for key in _ARRAYS
+            for key in ARRAYS
         }
         ends = np.zeros(rows, bool)
         ends[request.steps - 1 :: request.steps] = True
@@ -290,10 +208,9 @@ def _describe(request: Request, parts: Path, out: Path) -> dict:
     target = out / f"{request.domain}.npz"
     for split, path in (("train", target), ("val", validation_file(target))):
         members = [job for job in request.jobs() if job[0] == split]
-        goals = [int(_part_array(_part_path(parts, *job), "goals_reached")) for job in members]
+        goals = [int(_part_array(part_path(parts, *job), "goals_reached")) for job in members]
         files[path.name] = {
-            "sha256": sha256_file(path),
-            "bytes": path.stat().st_size,
+            **file_entry(path),
             "episodes": len(members),
             "transitions": len(members) * (request.steps - 1),
             "goals_reached": sum(goals),

@@ -1,0 +1,132 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jumpyworld.ghm import GeometricHorizonModel, GHMSpec, inference_model, init, step
+from jumpyworld.ghm.algorithm import optimiser, sample_batch
+
+
+@pytest.fixture(scope="module")
+def run(config, data):
+    """Compiled steps: ``run(state, policy, keys)`` scans over keys."""
+
+    @eqx.filter_jit
+    def run(state, policy, keys, config=config):
+        return jax.lax.scan(lambda s, k: step(s, data, k, config, policy), state, keys)
+
+    return run
+
+
+def leaves_equal(a, b):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_scan_of_steps_is_the_steps_one_by_one(run, config, spec, policy):
+    keys = jax.random.split(jax.random.key(5), 4)
+    start = init(jax.random.key(0), config, spec, policy)
+    together, metrics = run(start, policy, keys)
+    state = start
+    for i in range(4):
+        state, last = run(state, policy, keys[i : i + 1])
+    leaves_equal(together, state)
+    leaves_equal(together, run(start, policy, keys)[0])
+    assert int(together.step) == 4 and together.step.dtype == jnp.int32
+    for name, values in metrics.items():
+        assert values.shape == (4,) and np.isfinite(values).all(), name
+        np.testing.assert_allclose(values[-1], last[name][0], rtol=1e-5)
+    assert "loss" in metrics and "grad/norm" in metrics and "ema/distance" in metrics
+
+
+def test_the_target_is_the_closed_form_average_of_the_online_weights(run, config, spec, policy):
+    state = init(jax.random.key(0), config, spec, policy)
+    first = state.model.field
+    rate, online = config.target_rate, []
+    for i in range(5):
+        state, _ = run(state, policy, jax.random.split(jax.random.key(i), 1))
+        online.append(state.model.field)
+    weights = [rate * (1 - rate) ** (4 - i) for i in range(5)]
+    want = jax.tree.map(
+        lambda f, *o: (1 - rate) ** 5 * f + sum(w * x for w, x in zip(weights, o, strict=True)),
+        first,
+        *online,
+    )
+    for a, b in zip(jax.tree.leaves(state.target.field), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_only_the_field_is_trained_and_inference_uses_the_average(run, config, spec, policy):
+    start = init(jax.random.key(0), config, spec, policy)
+    leaves_equal(start.model, start.target)
+    state, _ = run(start, policy, jax.random.split(jax.random.key(5), 4))
+    for part in ("frame", "state_normaliser", "z_normaliser"):
+        leaves_equal(getattr(state.model, part), getattr(start.model, part))
+        leaves_equal(getattr(state.target, part), getattr(start.model, part))
+    moved = [
+        float(jnp.abs(a - b).max())
+        for a, b in zip(
+            jax.tree.leaves(state.model.field), jax.tree.leaves(start.model.field), strict=True
+        )
+    ]
+    assert min(moved) > 0
+    assert inference_model(state) is state.target
+    assert isinstance(inference_model(state), GeometricHorizonModel)
+
+
+def test_init_can_be_traced_and_does_not_share_buffers(config, spec, policy):
+    shapes = eqx.filter_eval_shape(init, jax.random.key(0), config, spec, policy)
+    state = init(jax.random.key(0), config, spec, policy)
+    assert jax.tree.structure(shapes) == jax.tree.structure(state)
+    for a, b in zip(jax.tree.leaves(shapes), jax.tree.leaves(state), strict=True):
+        assert a.shape == b.shape and a.dtype == b.dtype
+    buffers = [
+        leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves((state.model, state.target))
+    ]
+    assert len(set(buffers)) == len(buffers)
+    blank = eqx.filter_eval_shape(init, jax.random.key(0), config, GHMSpec.blank(3, 2), policy)
+    assert jax.tree.structure(blank) == jax.tree.structure(state)
+
+
+def test_one_hot_batches_draw_every_policy(config, change, data):
+    config = change(config, z_source="one_hot", batch_size=600)
+    z = np.asarray(sample_batch(data, jax.random.key(0), config, 4).z)
+    assert z.shape == (600, 4) and np.all(z.sum(1) == 1) and np.all(np.isin(z, [0, 1]))
+    assert np.all(np.abs(z.mean(0) - 0.25) < 0.06)
+
+
+def test_goals_are_states_of_the_row_or_of_the_whole_dataset(config, change, data, dataset):
+    config = change(config, batch_size=4000)
+    batch = sample_batch(data, jax.random.key(0), config, 3)
+    row_of = {row.tobytes(): i for i, row in enumerate(dataset.observations)}
+    s = np.asarray([row_of[r.tobytes()] for r in np.asarray(batch.observations)])
+    z = np.asarray([row_of[r.tobytes()] for r in np.asarray(batch.z)])
+    nexts = np.asarray([row_of[r.tobytes()] for r in np.asarray(batch.next_observations)])
+    np.testing.assert_array_equal(nexts, s + 1)
+    same = s // 51 == z // 51
+    # Half of the goals lie in the row's own future; random ones hit its trajectory in a quarter.
+    ahead = same & (z > s)
+    assert abs(same.mean() - (0.5 + 0.5 / 4)) < 0.03
+    assert 0.5 < ahead.mean() < 0.5 + 0.5 / 4
+
+
+def test_the_learning_rate_follows_a_cosine_only_where_asked(config, change):
+    params = {"w": jnp.ones(3)}
+
+    def updates(config, steps):
+        transform, out = optimiser(config), []
+        state = transform.init(params)
+        with jax.numpy_dtype_promotion("standard"):
+            for _ in range(steps):
+                change, state = transform.update({"w": jnp.ones(3)}, state, params)
+                out.append(float(change["w"][0]))
+        return np.asarray(out)
+
+    constant = updates(change(config, learning_rate=0.1), 5)
+    np.testing.assert_allclose(constant, -0.1, rtol=1e-4)
+    decay = change(config, learning_rate=0.1, final_lr_fraction=0.2, gradient_steps=4)
+    want = 0.1 * (0.2 + 0.8 * (1 + np.cos(np.pi * np.minimum(np.arange(7), 4) / 4)) / 2)
+    np.testing.assert_allclose(updates(decay, 7), -want, rtol=1e-4)
+    clipped = updates(change(config, grad_clip=1e-3, weight_decay=0.5, learning_rate=0.1), 1)
+    np.testing.assert_allclose(clipped, -0.1 * 1.5, rtol=1e-3)

@@ -1,0 +1,84 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jumpyworld.errors import ConfigError
+from jumpyworld.ghm import HORIZONS, Frame, displacement_table
+from jumpyworld.ghm.frame import DISPLACEMENT_FLOOR
+
+
+def frame(kind="moving", d=2, gain=10.0):
+    table = np.outer(np.sqrt(HORIZONS), np.arange(1.0, d + 1)).astype(np.float32)
+    return Frame(jnp.asarray(table), gain, kind)
+
+
+def test_displacement_is_the_table_at_its_horizons_and_between_them_in_between():
+    f = frame()
+    for horizon in (1.0, 4.0, 256.0):
+        got = f.displacement(jnp.float32(1 - 1 / horizon))
+        np.testing.assert_allclose(got, np.sqrt(horizon) * np.asarray([1.0, 2.0]), rtol=1e-3)
+    middle = f.displacement(jnp.float32(1 - 1 / np.sqrt(8)))
+    np.testing.assert_allclose(middle, (np.sqrt(2) + 2) / 2 * np.asarray([1.0, 2.0]), rtol=1e-3)
+    last = f.displacement(jnp.float32(1 - 1e-5))
+    np.testing.assert_allclose(last, f.displacements[-1], rtol=1e-4)
+
+
+def test_moving_frame_sees_and_asks_for_numbers_of_size_one(key):
+    f, n = frame(), 4000
+    d = jnp.asarray([0.3, 7.0])
+    noise_key, moved_key, t_key = jax.random.split(key, 3)
+    s = jnp.asarray([40.0, -30.0])
+    x0 = jax.random.normal(noise_key, (n, 2))
+    x1 = s[None] + d[None] * jax.random.normal(moved_key, (n, 2))
+    t = jax.random.uniform(t_key, (n,))
+    x_t = (1 - t)[:, None] * x0 + t[:, None] * x1
+    inputs = jax.vmap(lambda x, t: f.inputs(x, t, s, d))(x_t, t)
+    np.testing.assert_allclose(jnp.std(inputs[:, :2], axis=0), [1.0, 1.0], atol=0.05)
+    np.testing.assert_allclose(inputs[:, 2:], x_t / 10.0, rtol=1e-6)
+    # What the network must put out for the true velocity is of size one too.
+    scale = f.velocity(jnp.ones(2), s, d) - f.velocity(jnp.zeros(2), s, d)
+    w = (x1 - x0 - s[None]) / scale[None]
+    np.testing.assert_allclose(jnp.std(w, axis=0), [1.0, 1.0], atol=0.05)
+
+
+def test_absolute_frame_is_the_network_itself():
+    f = frame("absolute")
+    x, s = jnp.asarray([1.0, 2.0]), jnp.asarray([9.0, 9.0])
+    np.testing.assert_array_equal(f.inputs(x, jnp.float32(0.4), s, s), x)
+    np.testing.assert_array_equal(f.velocity(x, s, s), x)
+    assert Frame.num_inputs("absolute", 5) == 5 and Frame.num_inputs("moving", 5) == 10
+
+
+def test_a_dimension_that_stands_still_is_finite_at_the_end_of_the_path():
+    f = Frame(jnp.zeros((len(HORIZONS), 2)), 1.0, "moving")
+    d = f.displacement(jnp.float32(0.5))
+    np.testing.assert_allclose(d, [DISPLACEMENT_FLOOR] * 2)
+    assert np.isfinite(f.inputs(jnp.ones(2), jnp.float32(1.0), jnp.zeros(2), d)).all()
+
+
+def test_displacement_table_against_a_line_and_a_random_walk():
+    rng = np.random.default_rng(0)
+    t, length = 20, 4000
+    line = np.tile(np.arange(length), t)
+    walk = rng.normal(size=(t, length)).cumsum(1).reshape(-1)
+    observations = np.stack([line, walk], 1).astype(np.float32)
+    starts = np.arange(t) * length
+    table = displacement_table(observations, starts, starts + length - 1)
+    assert table.shape == (len(HORIZONS), 2) and table.dtype == np.float32
+    np.testing.assert_allclose(table[0], [1.0, 1.0], rtol=0.05)
+    for i in range(1, 8):
+        h = HORIZONS[i]
+        # E k^2 of a geometric variable with mean h is 2 h^2 - h; E of a walk's square is E k = h.
+        np.testing.assert_allclose(table[i], [np.sqrt(2 * h**2 - h), np.sqrt(h)], rtol=0.1)
+
+
+def test_displacements_stay_within_a_trajectory():
+    # Trajectories a thousand apart, of two states that differ by one.
+    observations = np.stack([[1000.0 * i, 1000.0 * i + 1] for i in range(50)]).reshape(-1, 1)
+    table = displacement_table(
+        observations.astype(np.float32), np.arange(50) * 2, np.arange(50) * 2 + 1
+    )
+    np.testing.assert_allclose(table, 1.0)
+    with pytest.raises(ConfigError, match="no transition"):
+        displacement_table(observations[:1], np.asarray([0]), np.asarray([0]))

@@ -1,0 +1,349 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jumpyworld.flows import interpolate
+from jumpyworld.ghm import GHMBatch, GHMConfig, GHMSpec, mixture_weights
+from jumpyworld.ghm.batch import Draws, sample_draws
+from jumpyworld.ghm.losses import batch_condition, matching_loss, regressions, td_hc_loss
+
+KEY = jax.random.key(3)
+# Compiled once per configuration and shared by the tests.
+compiled_loss = eqx.filter_jit(matching_loss)
+compiled_regressions = eqx.filter_jit(regressions)
+compiled_gradient = eqx.filter_jit(
+    eqx.filter_grad(lambda both, *rest: matching_loss(*both, *rest)[0])
+)
+
+
+def draws_for(config, seed=1):
+    return sample_draws(jax.random.key(seed), config, 3)
+
+
+def loss_of(model, target, batch, config, policy, draws=None):
+    draws = draws_for(config) if draws is None else draws
+    return compiled_loss(model, target, batch, draws, KEY, config, policy)
+
+
+# The weights
+
+
+def test_weights_by_hand():
+    np.testing.assert_allclose(mixture_weights(0.2, 0.5), (0.5, 0.3125, 0.1875), rtol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_weights_keep_the_dtype(dtype):
+    beta, gamma = np.asarray([0.0, 0.25], dtype), np.asarray([0.5, 0.75], dtype)
+    assert {w.dtype.name for w in mixture_weights(beta, gamma)} == {dtype}
+    with jax.enable_x64(True):
+        both = jnp.asarray(beta), jnp.asarray(gamma)
+        assert {w.dtype.name for w in mixture_weights(*both)} == {dtype}
+
+
+def test_weights_sum_to_one_and_collapse_to_td_flow():
+    rng = np.random.default_rng(0)
+    gamma = rng.uniform(0, 0.999, 1000)
+    beta = gamma * rng.uniform(0, 1, 1000)
+    weights = np.stack(mixture_weights(beta, gamma))
+    np.testing.assert_allclose(weights.sum(0), 1.0, rtol=1e-13)
+    assert weights.min() >= 0
+    for dtype in (np.float32, np.float64):
+        g = gamma.astype(dtype)
+        one, two, three = mixture_weights(g, g)
+        np.testing.assert_array_equal(one, 1 - g)
+        np.testing.assert_array_equal(two, g)
+        np.testing.assert_array_equal(three, 0)
+
+
+# The draws
+
+
+def test_times_are_shared_and_noise_is_not(config):
+    draws = draws_for(config)
+    hc, k = config.layout.hc, config.batch_size
+    assert draws.t.shape == draws.gamma.shape == draws.beta.shape == (k,)
+    assert draws.x0_jump.shape == draws.x0_gamma.shape == (hc, 3)
+    noises = [draws.x0_one_step[:hc], draws.x0_beta[:hc], draws.x0_jump, draws.x0_gamma]
+    for i, one in enumerate(noises):
+        for other in noises[i + 1 :]:
+            assert np.abs(np.asarray(one - other)).min() > 0
+    assert np.all(draws.beta[:hc] < draws.gamma[:hc])
+    np.testing.assert_array_equal(draws.beta[hc:], draws.gamma[hc:])
+
+
+def test_all_terms_of_a_row_are_at_the_same_time(make_model, make_batch, config, policy):
+    """The field is made linear in t alone, so that its value tells the time it was asked at."""
+    model = make_model(config)
+    seen = []
+
+    def record(self, x, t, condition):
+        jax.debug.callback(lambda t: seen.append(np.asarray(t)), t)
+        return jnp.zeros_like(x)
+
+    class Probe(type(model)):
+        velocity = record
+
+    probe = object.__new__(Probe)
+    for name, value in vars(model).items():
+        object.__setattr__(probe, name, value)
+    draws = draws_for(config)
+    matching_loss(probe, model, make_batch(config), draws, KEY, config, policy)
+    jax.effects_barrier()
+    hc = config.layout.hc
+    times = np.sort(np.concatenate([np.ravel(t) for t in seen]))
+    want = np.sort(np.concatenate([draws.t, draws.t, draws.t[:hc]]))
+    np.testing.assert_array_equal(times, want)
+
+
+# The loss
+
+
+def constant(model, value):
+    """Return the model with a field that is ``value`` everywhere."""
+    return eqx.tree_at(
+        lambda m: (m.field.unet.project_out.weight, m.field.unet.project_out.bias),
+        model,
+        (jnp.zeros_like(model.field.unet.project_out.weight), jnp.asarray(value)),
+    )
+
+
+@pytest.mark.parametrize(("reduction", "want"), [("sum", 3.0), ("mean", 1.5)])
+def test_hand_computed_loss_on_two_rows(make_model, reduction, want):
+    config = GHMConfig(
+        width=16, stages=1, embed_dim=8, batch_size=2, hc_fraction=0.5, uncond_fraction=0.0,
+        frame="absolute", normaliser="identity", train_steps=2, reduction=reduction,
+    )  # fmt: skip
+    spec = GHMSpec.blank(2, 2)
+    online = constant(make_model(config, spec=spec), [1.0, 2.0])
+    target = constant(make_model(config, spec=spec), [0.0, 2.0])
+    s_next = jnp.asarray([[1.0, 0.0], [2.0, 2.0]])
+    batch = GHMBatch(jnp.zeros((2, 2)), jnp.zeros((2, 2)), s_next, jnp.zeros((2, 2)), s_next)
+    draws = Draws(
+        t=jnp.asarray([0.5, 0.3]),
+        gamma=jnp.asarray([0.5, 0.9]),
+        beta=jnp.asarray([0.2, 0.9]),
+        x0_one_step=jnp.asarray([[0.0, 1.0], [1.0, 1.0]]),
+        x0_beta=jnp.zeros((2, 2)),
+        x0_jump=jnp.zeros((1, 2)),
+        x0_gamma=jnp.zeros((1, 2)),
+    )
+
+    class Still:
+        def sample(self, key, states, z):
+            return jnp.zeros_like(states)
+
+    # Row 0: 0.5 |(1,2) - (1,-1)|^2 + (0.3125 + 0.1875) |(1,2) - (0,2)|^2 = 4.5 + 0.5.
+    # Row 1: 0.1 |(1,2) - (1, 1)|^2 + 0.9 |(1,2) - (0,2)|^2               = 0.1 + 0.9.
+    loss, metrics = loss_of(online, target, batch, config, Still(), draws)
+    np.testing.assert_allclose(loss, want, rtol=1e-6)
+    scale = 1.0 if reduction == "sum" else 0.5
+    for name, value in (("one_step", 5.0), ("beta_bootstrap", 1.0), ("gamma_bootstrap", 1.0)):
+        np.testing.assert_allclose(metrics[f"loss/{name}"], scale * value, rtol=1e-6)
+
+
+def td_flow(model, target, batch, draws, config, policy):
+    """Eq. td-flow, written from the paper for rows in the order conditional, unconditional."""
+    c = config.layout.conditional
+    a_next = policy.sample(jax.random.split(KEY)[0], batch.next_observations[:c], batch.z[:c])
+    x1 = model.state_normaliser.normalise(batch.next_observations)
+    x_one = interpolate(draws.x0_one_step, x1, draws.t)
+    later = batch_condition(target, batch.next_observations, a_next, batch.z[:c], draws.gamma)
+    steps = config.train_steps
+    x_boot = draws.x0_beta
+    for i in range(steps):
+        t = jnp.float32(i / steps) * draws.t
+        h = jnp.float32((i + 1) / steps) * draws.t - t
+        x_boot = x_boot + h[:, None] * jax.vmap(target.velocity)(x_boot, t, later)
+    u_boot = jax.vmap(target.velocity)(x_boot, draws.t, later)
+    now = batch_condition(model, batch.observations, batch.actions[:c], batch.z[:c], draws.gamma)
+    twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), (draws.t, now))
+    v = jax.vmap(model.velocity)(jnp.concatenate([x_one, x_boot]), *twice)
+    u = jnp.concatenate([x1 - draws.x0_one_step, u_boot])
+    one, boot = jnp.split(jnp.sum(jnp.square(v - u), axis=-1), 2)
+    return (jnp.sum((1 - draws.gamma) * one) + jnp.sum(draws.gamma * boot)) / config.batch_size
+
+
+def test_without_consistency_rows_it_is_td_flow_bit_for_bit(
+    make_model, make_batch, config, change, policy
+):
+    config = change(config, hc_fraction=0.0)
+    model, target, batch = make_model(config), make_model(config, seed=1), make_batch(config)
+    draws = draws_for(config)
+    want = td_flow(model, target, batch, draws, config, policy)
+    got, metrics = matching_loss(model, target, batch, draws, KEY, config, policy)
+    np.testing.assert_array_equal(got, want)
+    assert "loss/gamma_bootstrap" not in metrics
+
+
+def test_with_beta_equal_to_gamma_it_is_td_flow(make_model, make_batch, config, change, policy):
+    flow = change(config, hc_fraction=0.0)
+    model, target, batch = make_model(config), make_model(config, seed=1), make_batch(config)
+    draws = draws_for(config)
+    equal = eqx.tree_at(lambda d: d.beta, draws, draws.gamma)
+    none = eqx.tree_at(lambda d: (d.x0_jump, d.x0_gamma), equal, (draws.x0_jump[:0],) * 2)
+    want, _ = loss_of(model, target, batch, flow, policy, none)
+    got, _ = loss_of(model, target, batch, config, policy, equal)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    different, _ = loss_of(model, target, batch, config, policy, draws)
+    assert abs(float(different - want)) > 1e-4
+
+
+def test_loss_is_the_weighted_sum_of_its_terms_row_by_row(make_model, make_batch, config, policy):
+    """Algorithm 1, one row at a time, on the regressions that the term functions return."""
+    model, target, batch = make_model(config), make_model(config, seed=1), make_batch(config)
+    draws = draws_for(config)
+    one, beta, gamma, _ = compiled_regressions(target, batch, draws, KEY, config, policy)
+    c = config.layout.conditional
+    total = 0.0
+    row = eqx.filter_jit(
+        lambda x, t, s, a, z, g: model.velocity(x, t, model.condition(model.encode(s, a, z), s, g))
+    )
+    for k in range(config.batch_size):
+        az = (batch.actions[k], batch.z[k]) if k < c else (None, None)
+        terms = [one, beta] + ([gamma] if k < config.layout.hc else [])
+        weights = mixture_weights(float(draws.beta[k]), float(draws.gamma[k]))
+        for term, weight in zip(terms, weights, strict=False):
+            v = row(term.x[k], draws.t[k], batch.observations[k], *az, draws.gamma[k])
+            total += weight * float(jnp.sum((v - term.velocity[k]) ** 2))
+    got, _ = loss_of(model, target, batch, config, policy)
+    np.testing.assert_allclose(got, total / config.batch_size, rtol=1e-4)
+
+
+def test_consistency_rows_bootstrap_from_the_jump(make_model, make_batch, config, policy):
+    """The third term's regression, followed by hand: S+, A+, then the flow at gamma from there."""
+    target, batch, draws = make_model(config), make_batch(config), draws_for(config)
+    *_, gamma, _ = compiled_regressions(target, batch, draws, KEY, config, policy)
+    hc, c = config.layout.hc, config.layout.conditional
+    next_key, plus_key = jax.random.split(KEY)
+    s_next, z = batch.next_observations, batch.z
+    a_next = policy.sample(next_key, s_next[:c], z[:c])[:hc]
+    s_plus = target.push(
+        draws.x0_jump, s_next[:hc], a_next, z[:hc], draws.beta[:hc], num_steps=config.train_steps
+    )
+    a_plus = policy.sample(plus_key, s_plus, z[:hc])
+
+    @jax.jit
+    def follow(x, t, s, a, z, g):
+        condition = target.condition(target.encode(s, a, z), s, g)
+        x = target.flow(x, t, condition, num_steps=config.train_steps)
+        return x, target.velocity(x, t, condition)
+
+    for i in range(hc):
+        row = draws.x0_gamma[i], draws.t[i], s_plus[i], a_plus[i], z[i], draws.gamma[i]
+        x, u = follow(*row)
+        np.testing.assert_allclose(gamma.x[i], x, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(gamma.velocity[i], u, rtol=1e-3, atol=2e-3)
+
+
+# Who sees what
+
+
+def test_policy_is_asked_in_raw_units_about_conditional_rows_only(
+    make_model, make_batch, config, policy
+):
+    asked = []
+
+    class Probe:
+        def sample(self, key, states, z):
+            asked.append((np.asarray(states), np.asarray(z)))
+            return policy.sample(key, states, z)
+
+    batch, model = make_batch(config), make_model(config)
+    regressions(model, batch, draws_for(config), KEY, config, Probe())
+    hc, c = config.layout.hc, config.layout.conditional
+    (s_next, z), (s_plus, z_plus) = asked
+    np.testing.assert_array_equal(s_next, batch.next_observations[:c])
+    np.testing.assert_array_equal(z, batch.z[:c])
+    np.testing.assert_array_equal(z_plus, batch.z[:hc])
+    # Raw units: near the data, whose dimensions lie around 50, -20 and 1000.
+    assert s_plus.shape == (hc, 3)
+    np.testing.assert_allclose(s_plus.mean(0), [50, -20, 1000], atol=300)
+    assert s_plus[:, 2].min() > 100 and s_plus[:, 1].max() < 10
+
+
+def test_another_policy_changes_conditional_targets_and_no_masked_one(
+    make_model, make_batch, config, policy, policy_class
+):
+    target, batch, draws = make_model(config), make_batch(config), draws_for(config)
+    run = compiled_regressions
+    one, beta, gamma, _ = run(target, batch, draws, KEY, config, policy)
+    one2, beta2, gamma2, _ = run(target, batch, draws, KEY, config, policy_class(-0.9))
+    c = config.layout.conditional
+    np.testing.assert_array_equal(one.velocity, one2.velocity)
+    assert np.abs(np.asarray(beta.velocity - beta2.velocity))[:c].max(1).min() > 1e-5
+    np.testing.assert_array_equal(beta.velocity[c:], beta2.velocity[c:])
+    assert np.abs(np.asarray(gamma.velocity - gamma2.velocity)).max(1).min() > 1e-5
+
+
+def scrambled(batch, rows, fields):
+    def scramble(leaf):
+        return leaf.at[rows].set(leaf[rows][::-1] * 1.5 + 0.1)
+
+    return eqx.tree_at(
+        lambda b: [getattr(b, f) for f in fields],
+        batch,
+        [scramble(getattr(batch, f)) for f in fields],
+    )
+
+
+def test_masked_rows_do_not_see_action_or_z(make_model, make_batch, config, policy):
+    model, target, batch = make_model(config), make_model(config, seed=1), make_batch(config)
+    masked = slice(config.layout.conditional, None)
+    loss, _ = loss_of(model, target, batch, config, policy)
+    for fields in (["z"], ["actions"], ["next_actions"], ["z", "actions", "next_actions"]):
+        other, _ = loss_of(model, target, scrambled(batch, masked, fields), config, policy)
+        np.testing.assert_array_equal(loss, other)
+    for field in ("z", "actions"):
+        seen = scrambled(batch, slice(0, config.layout.conditional), [field])
+        assert float(loss_of(model, target, seen, config, policy)[0]) != float(loss)
+
+
+def test_masked_rows_may_keep_the_action(make_model, make_batch, config, change, policy):
+    config = change(config, mask_action=False)
+    model, target, batch = make_model(config), make_model(config, seed=1), make_batch(config)
+    masked = slice(config.layout.conditional, None)
+    loss, _ = loss_of(model, target, batch, config, policy)
+    hidden, _ = loss_of(model, target, scrambled(batch, masked, ["z"]), config, policy)
+    np.testing.assert_array_equal(loss, hidden)
+    for field in ("actions", "next_actions"):
+        other, _ = loss_of(model, target, scrambled(batch, masked, [field]), config, policy)
+        assert float(other) != float(loss)
+
+
+def test_gradient_reaches_tokens_and_network_but_never_the_target(
+    make_model, make_batch, config, policy
+):
+    model, target, batch = make_model(config), make_model(config, seed=1), make_batch(config)
+    draws = draws_for(config)
+
+    rest = (batch, draws, KEY, config, policy)
+    online, averaged = compiled_gradient((model, target), *rest)
+    for name, leaf in jax.tree_util.tree_leaves_with_path(online.field):
+        assert float(jnp.abs(leaf).max()) > 0, name
+    assert float(jnp.abs(online.field.encoder.action_token).max()) > 0
+    assert float(jnp.abs(online.field.encoder.z_token).max()) > 0
+    assert all(float(jnp.abs(leaf).max()) == 0 for leaf in jax.tree.leaves(averaged))
+    # Also where online and target are one model.
+    online, averaged = compiled_gradient((model, model), *rest)
+    assert all(float(jnp.abs(leaf).max()) == 0 for leaf in jax.tree.leaves(averaged))
+
+
+def test_tokens_get_no_gradient_without_masked_rows(make_model, make_batch, config, change, policy):
+    config = change(config, uncond_fraction=0.0)
+    model, batch = make_model(config), make_batch(config)
+    rest = (batch, draws_for(config), KEY, config, policy)
+    tokens = compiled_gradient((model, model), *rest)[0].field.encoder
+    assert float(jnp.abs(tokens.action_token).max()) == float(jnp.abs(tokens.z_token).max()) == 0
+
+
+def test_the_paper_settings_run_and_metrics_are_finite_scalars(make_model, make_batch, policy):
+    config = GHMConfig.preset("paper", width=16, stages=1, embed_dim=8, batch_size=12)
+    model, batch = make_model(config), make_batch(config)
+    loss, metrics = eqx.filter_jit(td_hc_loss)(model, model, batch, KEY, config, policy)
+    assert np.isfinite(loss) and loss.shape == ()
+    assert all("/" in name and np.shape(v) == () for name, v in metrics.items())
+    assert all(np.isfinite(v) for v in metrics.values())
+    assert {"sample/outside", "velocity/target_norm", "velocity/online_norm"} <= metrics.keys()

@@ -1,0 +1,75 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jumpyworld.errors import ConfigError
+from jumpyworld.ghm import WorldModelConfig, world_model
+from jumpyworld.storage.schema import from_json, to_json
+from jumpyworld.storage.trees import to_arrays
+
+CONFIG = WorldModelConfig.preset("debug", width=16, embed_dim=8, batch_size=12, eval_steps=3)
+
+
+@pytest.fixture(scope="module")
+def trained(data, spec):
+    @eqx.filter_jit
+    def run(state, keys):
+        return jax.lax.scan(lambda s, k: world_model.step(s, data, k, CONFIG), state, keys)
+
+    state = world_model.init(jax.random.key(0), CONFIG, spec)
+    return run(state, jax.random.split(jax.random.key(1), 20))
+
+
+def test_it_has_neither_z_nor_discount_nor_tokens(trained):
+    field = trained[0].model.field
+    assert field.discount is None and field.encoder.z is None and field.encoder.z_token is None
+
+
+def test_steps_are_finite_and_the_average_follows(trained):
+    state, metrics = trained
+    assert int(state.step) == 20
+    assert all(np.isfinite(v).all() and v.shape == (20,) for v in metrics.values())
+    assert world_model.inference_model(state) is state.target
+    assert 0 < float(metrics["ema/distance"][-1]) < 1
+
+
+def test_samples_are_raw_and_use_state_and_action(trained, dataset, shake, key):
+    model = shake(trained[0].target)
+    s, a = jnp.asarray(dataset.observations[:5]), jnp.asarray(dataset.actions[:5])
+    rows = model.sample(key, s, a)
+    assert rows.shape == (5, 3)
+    assert model.sample(key, s[0], a[0]).shape == (3,)
+    assert np.abs(np.asarray(rows - s)).max() < 500
+    assert np.abs(np.asarray(rows - model.sample(key, s, a + 0.5))).max() > 1e-3
+    assert np.abs(np.asarray(rows - model.sample(key, s, a, solver="midpoint"))).max() > 1e-5
+
+
+def test_loss_by_hand(spec):
+    config = WorldModelConfig.preset("debug", width=16, embed_dim=8, normaliser="identity",
+                                     frame="absolute")  # fmt: skip
+    model = world_model.WorldModel(config, spec, key=jax.random.key(0))
+    rng = np.random.default_rng(0)
+    s, s_next = jnp.asarray(rng.normal(size=(2, 6, 3)), jnp.float32)
+    loss, _ = world_model.world_model_loss(model, s, s[:, :2], s_next, jax.random.key(2))
+    # The field is zero at first: what is left is |S' - X_0|^2.
+    x0 = jax.random.normal(jax.random.split(jax.random.key(2))[1], (6, 3))
+    np.testing.assert_allclose(loss, jnp.mean(jnp.sum((s_next - x0) ** 2, -1)), rtol=1e-5)
+
+
+def test_a_stored_model_gives_the_same_samples(trained, spec, dataset, key):
+    model = trained[0].target
+    arrays = {name: np.asarray(leaf) for name, leaf in to_arrays(model).items()}
+    document = {"config": to_json(CONFIG), "spec": spec.shapes()}
+    loaded = world_model.from_checkpoint(document, arrays)
+    s, a = jnp.asarray(dataset.observations[:5]), jnp.asarray(dataset.actions[:5])
+    np.testing.assert_array_equal(loaded.sample(key, s, a), model.sample(key, s, a))
+
+
+def test_presets_survive_json():
+    for name in ("paper", "base", "small", "debug"):
+        config = WorldModelConfig.preset(name)
+        assert from_json(WorldModelConfig, to_json(config)) == config
+    with pytest.raises(ConfigError, match="'huge'"):
+        WorldModelConfig.preset("huge")

@@ -1,0 +1,231 @@
+"""Two systems whose successor measures are known in closed form, and models trained on them.
+
+Both have two policies, told apart by a one-hot z, and a Markov behaviour policy that made the data
+and that the unconditional model learns. S_k is the state after k steps, the first with action a:
+
+    chain   s' = A s + B a + noise in the plane, a ~ N(c_z, .)          S_k is Gaussian
+    ring    angle' = angle + drift a + noise, a ~ N(c_z, .), radius afresh at every step
+            S_k has a Gaussian angle, on the plane as (x, y)
+
+A sample of m_gamma is S_k with k ~ Geom(1 - gamma).
+"""
+
+import dataclasses
+import time
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+from jumpyworld.data.dataset import Dataset
+from jumpyworld.data.sampling import batch_key, device_data
+from jumpyworld.ghm import GHMConfig, GHMSpec, inference_model, init, step
+
+CONFIG = GHMConfig(
+    width=64,
+    stages=1,
+    embed_dim=32,
+    embed_scale=100.0,
+    frame="moving",
+    normaliser="scaled",
+    data_scale=2.0,
+    train_steps=8,
+    gamma_max=0.985,
+    gamma_sampler="mixture",
+    beta_sampler="mixture",
+    uncond_fraction=0.15,
+    z_source="one_hot",
+    learning_rate=4e-3,
+    final_lr_fraction=0.02,
+    target_rate=0.1,
+)
+CHUNK = 250
+
+
+class GaussianPolicy(eqx.Module):
+    """a ~ N(z means, std^2), whatever the state."""
+
+    means: jax.Array
+    std: float
+
+    def sample(self, key, states, z):
+        noise = jax.random.normal(key, (len(states), self.means.shape[1]))
+        return z @ self.means + self.std * noise
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A stable rotation of the plane, pushed by the actions."""
+
+    action_dim: int = 2
+    noise: float = 0.15
+    push: float = 0.3
+    means: tuple = ((0.4, 0.0), (-0.4, 0.2))
+    std: float = 0.4
+    behaviour: tuple = ((0.0, 0.0), 0.8)
+    steps: int = 1500
+    matrix = np.asarray([[0.9, 0.15], [-0.15, 0.9]])
+
+    def start(self, rng, n):
+        return rng.normal(size=(n, 2)) * 0.8
+
+    def advance(self, rng, s, a):
+        return s @ self.matrix.T + self.push * a + self.noise * rng.normal(size=s.shape)
+
+    def state_after(self, rng, s, a, mean, std, k):
+        """Draw S_k for each of the given k, from its closed-form mean and covariance."""
+        jump = self.noise**2 + (self.push * std) ** 2
+        m, c = self.matrix @ s + self.push * np.asarray(a), self.noise**2 * np.eye(2)
+        out = np.empty((len(k), 2))
+        for i in range(1, k.max() + 1):
+            rows = k == i
+            out[rows] = rng.multivariate_normal(m, c, rows.sum())
+            m = self.matrix @ m + self.push * np.asarray(mean)
+            c = self.matrix @ c @ self.matrix.T + jump * np.eye(2)
+        return out
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A circle of radius about one, around which the actions drive."""
+
+    action_dim: int = 1
+    noise: float = 0.15
+    radial: float = 0.1
+    drift: float = 0.2
+    means: tuple = ((1.0,), (-0.5,))
+    std: float = 0.2
+    behaviour: tuple = ((0.2,), 0.8)
+    steps: int = 2500
+
+    def place(self, rng, angle):
+        radius = 1 + self.radial * rng.normal(size=(len(angle), 1))
+        return radius * np.stack([np.cos(angle), np.sin(angle)], -1)
+
+    def start(self, rng, n):
+        return self.place(rng, rng.uniform(0, 2 * np.pi, n))
+
+    def advance(self, rng, s, a):
+        angle = np.arctan2(s[:, 1], s[:, 0]) + self.drift * a[:, 0]
+        return self.place(rng, angle + self.noise * rng.normal(size=len(s)))
+
+    def state_after(self, rng, s, a, mean, std, k):
+        """Draw S_k for each of the given k, from the closed-form law of its angle."""
+        angle = np.arctan2(s[1], s[0]) + self.drift * (a[0] + (k - 1) * mean[0])
+        spread = np.sqrt(k * self.noise**2 + (k - 1) * (self.drift * std) ** 2)
+        return self.place(rng, angle + spread * rng.normal(size=len(k)))
+
+
+def sample_exactly(system, rng, s, gamma, n, z=None, a=None):
+    """Draw n states of the successor measure of policy z after a, or of the behaviour policy."""
+    k = rng.geometric(1 - gamma, n)
+    if z is not None:
+        return system.state_after(rng, s, a, system.means[z], system.std, k)
+    mean, std = system.behaviour
+    actions = np.asarray(mean) + std * rng.normal(size=(n, system.action_dim))
+    out = np.empty((n, 2))
+    for i in range(n):  # every row has a first action of its own
+        out[i] = system.state_after(rng, s, actions[i], mean, std, k[i : i + 1])[0]
+    return out
+
+
+def make_dataset(system, seed, trajectories=100, length=200):
+    """Roll the behaviour policy out."""
+    rng = np.random.default_rng(seed)
+    mean, std = system.behaviour
+    s, states, actions = system.start(rng, trajectories), [], []
+    for _ in range(length + 1):
+        a = np.asarray(mean) + std * rng.normal(size=(trajectories, system.action_dim))
+        states.append(s)
+        actions.append(a)
+        s = system.advance(rng, s, a)
+    starts = np.arange(trajectories) * (length + 1)
+    return Dataset(
+        np.stack(states, 1).reshape(-1, 2).astype(np.float32),
+        np.stack(actions, 1).reshape(-1, system.action_dim).astype(np.float32),
+        starts,
+        starts + length,
+    )
+
+
+def train(system, hc_fraction, seed=0):
+    """Train one model for all discounts, both policies and the behaviour; return it and times."""
+    config = dataclasses.replace(CONFIG, hc_fraction=hc_fraction, gradient_steps=system.steps)
+    dataset = make_dataset(system, seed)
+    rows = device_data(dataset)
+    spec = GHMSpec.from_arrays(
+        dataset.observations, dataset.starts, dataset.ends, system.action_dim, z_dim=2
+    )
+    policy = GaussianPolicy(jnp.asarray(system.means), system.std)
+    state = init(jax.random.key(seed), config, spec, policy)
+
+    @eqx.filter_jit
+    def run(state, rows):
+        steps = state.step + jnp.arange(CHUNK)
+        return jax.lax.scan(
+            lambda s, k: step(s, rows, batch_key(seed, k), config, policy), state, steps
+        )
+
+    compiled = run.lower(state, rows).compile()
+    clock = time.process_time()
+    for _ in range(system.steps // CHUNK):
+        state, metrics = compiled(state, rows)
+    jax.block_until_ready(metrics)
+    return inference_model(state), time.process_time() - clock
+
+
+def emd(x, y):
+    """Exact earth mover's distance between two sets of equally many points."""
+    cost = cdist(x, y)
+    rows, columns = linear_sum_assignment(cost)
+    return cost[rows, columns].mean()
+
+
+@eqx.filter_jit
+def draw(model, key, s, a, z, gamma, n):
+    return model.sample(key, jnp.broadcast_to(s, (n, 2)), a, z, gamma)
+
+
+def emd_ratio(system, model, gamma, *, unconditional=False, pairs=16, n=256, seed=1):
+    """Return mean EMD(model, exact) over mean EMD(exact, exact) over pairs of states and policies.
+
+    The first exact set is the same in both; half of the pairs have each policy, and the first
+    action is drawn from it.
+    """
+    rng = np.random.default_rng(seed)
+    ours, floor = [], []
+    for i, s in enumerate(system.start(rng, pairs)):
+        z, a, args = None, None, (None, None)
+        if not unconditional:
+            z = i % 2
+            a = np.asarray(system.means[z]) + system.std * rng.normal(size=system.action_dim)
+            args = jnp.asarray(a, jnp.float32), jnp.eye(2)[z]
+        x, y = (sample_exactly(system, rng, s, gamma, n, z, a) for _ in range(2))
+        key = jax.random.fold_in(jax.random.key(seed), i)
+        w = draw(model, key, jnp.asarray(s, jnp.float32), *args, jnp.float32(gamma), n)
+        ours.append(emd(np.asarray(w, np.float64), x))
+        floor.append(emd(x, y))
+    return np.mean(ours) / np.mean(floor)
+
+
+SYSTEMS = {"chain": Chain(), "ring": Ring()}
+OBJECTIVES = {"td-flow": 0.0, "td-hc": 0.25}
+
+
+@pytest.fixture(scope="session", params=[f"{s}-{o}" for s in SYSTEMS for o in OBJECTIVES])
+def trained(request):
+    """(system, model) of each system and objective; each is trained once."""
+    name, objective = request.param.split("-", 1)
+    model, _ = train(SYSTEMS[name], OBJECTIVES[objective])
+    return SYSTEMS[name], model
+
+
+@pytest.fixture(scope="session")
+def oracle():
+    """The functions above, for tests, which cannot import this file."""
+    return {"emd_ratio": emd_ratio, "sample_exactly": sample_exactly, "emd": emd, "draw": draw}
