@@ -7,7 +7,7 @@ import pytest
 import tyro
 
 from jumpyworld import domains
-from jumpyworld.cli.data_inspect import Convert, Inspect, List, row_bytes
+from jumpyworld.cli.data_inspect import Convert, Inspect, List
 from jumpyworld.data import Dataset, load, ogbench
 from jumpyworld.data.convert import convert
 from jumpyworld.errors import DataError, MissingExtraError
@@ -46,7 +46,7 @@ def test_list_names_all_ten_with_their_sizes(capsys):
     + [(f"cube-{i}", n) for i, n in enumerate((297, 385, 473, 561), start=1)],
 )
 def test_bytes_per_row_are_those_measured(name, size):
-    assert row_bytes(domains.get(name)) == size
+    assert domains.get(name).row_bytes == size
 
 
 def test_inspect_prints_a_table_and_draws_beside_the_data(path, capsys):

@@ -69,7 +69,7 @@ class Domain(abc.ABC):
         return 4 * (self.observation_dim + self.action_dim + self.simulator_dim) + 1
 
     @abc.abstractmethod
-    def goal_features(self, observations):
+    def goal_features(self, observations) -> Any:
         """Return the part of observations [..., d] that decides success: [..., k, p].
 
         ``k`` counts the objects that must be placed and ``p`` the coordinates of each, in the

@@ -80,6 +80,7 @@ def set_state(
     scene.set_state(qpos, qvel)
     if isinstance(scene, CubeEnv) and not at_reset:
         model, data = scene.model, scene.data
-        mujoco.mj_integratePos(model, data.qpos, qvel, -model.opt.timestep)
-        mujoco.mj_kinematics(model, data)
+        engine: Any = mujoco  # its compiled functions are unknown to type checkers
+        engine.mj_integratePos(model, data.qpos, qvel, -model.opt.timestep)
+        engine.mj_kinematics(model, data)
         data.qpos[:] = qpos

@@ -170,7 +170,7 @@ def emd(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n d"]) -> float:
         rows, columns = linear_sum_assignment(cost)
         return float(cost[rows, columns].mean())
     weights = np.full(len(x), 1.0 / len(x))
-    return float(ot.emd2(weights, weights, cost, numItermax=2_000_000))
+    return float(np.asarray(ot.emd2(weights, weights, cost, numItermax=2_000_000)))
 
 
 def measure_fidelity(

@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from jumpyworld.domains.base import Domain
 from jumpyworld.domains.cube import CubeDomain
-
-if TYPE_CHECKING:
-    import gymnasium
+from jumpyworld.domains.maze import MazeDomain
 
 SPLITS = ("train", "val")
 
@@ -53,7 +51,7 @@ def episode_generator(seed: int, split: str, index: int) -> np.random.Generator:
 class EpisodeMaker(Protocol):
     """Makes episodes of one domain; holds its environment."""
 
-    env: "gymnasium.Env"
+    env: Any
 
     def reset(self, rng: np.random.Generator) -> object:
         """Put the environment at the start of the episode that ``rng`` determines."""
@@ -80,6 +78,7 @@ def episode_maker(
         return Play(domain, steps, noise)
     from jumpyworld.domains.generate.navigate import Navigate
 
+    assert isinstance(domain, MazeDomain)
     return Navigate(domain, steps, noise, expert)
 
 
