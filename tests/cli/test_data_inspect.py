@@ -35,7 +35,8 @@ def test_list_names_all_ten_with_their_sizes(capsys):
     rows = {line.split()[0]: line.split() for line in lines if "-v0" in line}
     assert list(rows) == [domain.alias for domain in domains.DOMAINS]
     assert rows["cube-4"] == [
-        "cube-4", "cube-quadruple-play-v0", "55", "5", "1000", "5000", "x", "1001", "2808", "184",
+        "cube-4", "cube-quadruple-play-v0", "55", "5", "1000", "5000", "x", "1001", "2808",
+        str(round(5500 * 1001 / domains.get("cube-4").collection.rate / 60)),
     ]  # fmt: skip
     assert rows["pointmaze-medium"][-2:] == ["33", "2"]
 
