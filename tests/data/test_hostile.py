@@ -280,7 +280,7 @@ def test_malicious_corpus(tmp_path):
     watched.clear()
     for name, path in files.items():
         tracemalloc.start()
-        began = time.perf_counter()
+        began = time.process_time()
         watching = True
         try:
             with pytest.raises(DataError) as caught:
@@ -289,7 +289,7 @@ def test_malicious_corpus(tmp_path):
             watching = False
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-        assert time.perf_counter() - began < 1, name
+        assert time.process_time() - began < 1, name
         assert peak < 2 * path.stat().st_size + 40e6, name
         assert str(caught.value).isprintable(), name
     assert not canary.exists() and not watched

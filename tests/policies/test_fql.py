@@ -8,7 +8,7 @@ import pytest
 
 from jumpyworld.policies import fql
 from jumpyworld.policies.base import PolicySpec
-from jumpyworld.policies.networks import descend, flow_map, optimiser
+from jumpyworld.policies.networks import descend, flow_map, start_optimiser
 
 SPEC = PolicySpec(3, 2, (0.0,) * 3, (1.0,) * 3)
 B = 16
@@ -127,7 +127,7 @@ def fit_student(actors, settings, value, s, a, g, steps):
 
         return jax.lax.fori_loop(0, steps, body, (actors, opt_state))
 
-    return train(actors, optimiser(1e-2).init(actors))[0]
+    return train(actors, start_optimiser(actors, 1e-2))[0]
 
 
 def test_two_limits(setting, key):

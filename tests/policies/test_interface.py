@@ -41,6 +41,18 @@ def test_a_step_trains_all_networks_and_no_statistics(trained):
     assert any("normaliser/offset" in name for name in still)
 
 
+@pytest.mark.parametrize("name", ["crl", "gc1s"])
+def test_the_actor_does_not_move_the_critic(briefly_trained, name):
+    """Neither critic's target needs the actor, so another actor leaves the critic's step alone."""
+    trained = briefly_trained(name)
+    state = trained.states[0]
+    moved = jax.tree.map(lambda x: x + 0.1, state.networks.actors)
+    other = eqx.tree_at(lambda s: s.networks.actors, state, moved)
+    after, after_other = (trained.step(s, jax.random.key(9))[0] for s in (state, other))
+    assert eqx.tree_equal(after.networks.critic, after_other.networks.critic)
+    assert not eqx.tree_equal(after.networks.actors, after_other.networks.actors)
+
+
 def test_states_fit_the_training_loop(trained):
     """A leaf that changes type or that is no array would stop the compiled loop."""
     before, after = (

@@ -21,7 +21,7 @@ NUM_PAIRS, OFFSET = 60, 60
 CASES = {
     "gcbc": ({"discount": 0.98}, 3000, 0.3),
     "hfbc": ({"discount": 0.98}, 3000, 0.35),
-    "crl": ({}, 1200, 0.3),
+    "crl": ({}, 2500, 0.2),
     "gctd3": ({"distill_coefficient": 0.05}, 4000, 0.3),
     "gc1s": ({}, 1500, 0.3),
     "hiql": ({}, 800, 0.4),

@@ -8,7 +8,7 @@ import pytest
 
 from jumpyworld.data import Dataset, GoalMixture, device_data, sample_goal_indices
 from jumpyworld.policies import PolicySpec, crl, gc1s, gctd3
-from jumpyworld.policies.networks import descend, optimiser
+from jumpyworld.policies.networks import descend, start_optimiser
 
 N, DISCOUNT = 8, 0.8
 AHEAD = np.triu(np.ones((N - 1, N), bool), 1)
@@ -91,7 +91,7 @@ def test_contrastive_critic_is_a_log_density_ratio(chain):
             critic, opt_state, _ = descend(loss, *carry, 1e-3)
             return critic, opt_state
 
-        return jax.lax.fori_loop(0, 1000, body, (critic, optimiser(1e-3).init(critic)))[0]
+        return jax.lax.fori_loop(0, 1000, body, (critic, start_optimiser(critic, 1e-3)))[0]
 
     critic = train(jax.random.key(0))
     x, a = data.observations, data.actions

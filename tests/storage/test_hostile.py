@@ -137,13 +137,14 @@ def refused(folder, monkeypatch, read=checkpoint.read):
     canary = folder.parents[1] / "canary"
     monkeypatch.chdir(folder.parents[1])
     heard.clear()
-    began, listening = time.monotonic(), True
+    # Processor time: how busy the machine is decides nothing.
+    began, listening = time.process_time(), True
     try:
         with pytest.raises(CheckpointError) as error:
             read(folder)
     finally:
         listening = False
-    assert time.monotonic() - began < 1.0
+    assert time.process_time() - began < 1.0
     assert len(str(error.value)) < 1_000 and str(error.value).isprintable()
     assert not heard and not canary.exists()
 

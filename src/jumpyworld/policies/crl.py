@@ -5,11 +5,13 @@ Paper: appendix on base policies, item CRL.
     S, A ~ data;  G = a later state, offset geometric with the discount
     logits   f(s, a, g) = phi(s, a) . psi(g) / sqrt(latent)                for each of two critics
     critic   -f(S, A, G) + log sum_{G'} exp f(S, A, G')                   over K goals with G's own
-    actor    see ``fql``, with Q = f: a log density ratio up to a constant
+    actor    see ``fql``, with Q = f
 
 Deviations: the paper prints the second term with a minus, and draws G' uniformly from the dataset.
 Here G' are the batch's own goals, whose law is nearly that; ``negatives="dataset"`` is literal.
-``critic="binary"`` is OGBench's loss: each pair on its own, positive or not.
+``critic="binary"`` is OGBench's loss: each pair on its own, positive or not. A softmax over goals
+cannot see what depends on (s, a) alone: f is log p(g | s, a) / p(g) up to a c(s, a), which the
+actor would climb too; ``logsumexp_penalty`` above 0 holds it in place.
 
 Shapes: B batch, d state and goal, da action, E critics, m latent.
 """
@@ -36,7 +38,7 @@ from jumpyworld.policies.fql import (
     draw_actor_goals,
     extraction_loss,
 )
-from jumpyworld.policies.networks import Ensemble, Net, aggregate, descend, frozen, optimiser
+from jumpyworld.policies.networks import Ensemble, Net, aggregate, descend, frozen, start_optimiser
 
 NUM_CRITICS = 2
 
@@ -163,7 +165,7 @@ def init(key: PRNGKeyArray, config: CRLConfig, spec: PolicySpec) -> CRLState:
     return CRLState(
         step=jnp.zeros((), jnp.int32),
         networks=networks,
-        opt_state=optimiser(config.learning_rate).init(networks),
+        opt_state=start_optimiser(networks, config.learning_rate),
         normaliser=spec.normaliser(config.normalise),
     )
 

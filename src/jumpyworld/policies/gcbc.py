@@ -42,7 +42,7 @@ from jumpyworld.policies.networks import (
     draw_flow,
     flow_map,
     flow_matching_loss,
-    optimiser,
+    start_optimiser,
 )
 
 # domain -> (our goal discount, the paper's sweep, gradient steps); pointmaze is ours.
@@ -144,7 +144,7 @@ def init(key: PRNGKeyArray, config: GCBCConfig, spec: PolicySpec) -> GCBCState:
     d, da = spec.observation_dim, spec.action_dim
     field = Net(da + 1 + 2 * d, config.hidden, da, key=key, layer_norm=config.layer_norm)
     policy = GCBCPolicy(field, spec.normaliser(config.normalise), config.flow_steps)
-    opt_state = optimiser(config.learning_rate).init(field)
+    opt_state = start_optimiser(field, config.learning_rate)
     return GCBCState(jnp.zeros((), jnp.int32), policy, opt_state)
 
 

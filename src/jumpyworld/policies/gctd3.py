@@ -48,8 +48,8 @@ from jumpyworld.policies.networks import (
     copy,
     descend,
     frozen,
-    optimiser,
     polyak,
+    start_optimiser,
 )
 
 CriticLoss = Literal["squared", "bce"]
@@ -200,7 +200,7 @@ def init(key: PRNGKeyArray, config: GCTD3Config, spec: PolicySpec) -> TDState:
         step=jnp.zeros((), jnp.int32),
         networks=networks,
         target=copy(critic),
-        opt_state=optimiser(config.learning_rate).init(networks),
+        opt_state=start_optimiser(networks, config.learning_rate),
         normaliser=spec.normaliser(config.normalise),
     )
 

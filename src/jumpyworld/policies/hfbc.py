@@ -41,7 +41,7 @@ from jumpyworld.policies.base import (
     rebuild,
 )
 from jumpyworld.policies.gcbc import GCBCPolicy, cloning_loss
-from jumpyworld.policies.networks import Net, descend, draw_flow, flow_map, optimiser
+from jumpyworld.policies.networks import Net, descend, draw_flow, flow_map, start_optimiser
 
 _CUBE_STEPS = {"cube-1": 1_000_000, "cube-2": 1_000_000}
 
@@ -254,7 +254,7 @@ def init(key: PRNGKeyArray, config: HFBCConfig, spec: PolicySpec) -> HFBCState:
     policy = init_policy(key, config, spec)
     networks = HFBCNetworks(policy.high, policy.low.field)
     return HFBCState(
-        jnp.zeros((), jnp.int32), policy, optimiser(config.learning_rate).init(networks)
+        jnp.zeros((), jnp.int32), policy, start_optimiser(networks, config.learning_rate)
     )
 
 

@@ -47,8 +47,8 @@ from jumpyworld.policies.networks import (
     copy,
     descend,
     frozen,
-    optimiser,
     polyak,
+    start_optimiser,
 )
 
 NUM_VALUES = 2
@@ -335,7 +335,7 @@ def init(key: PRNGKeyArray, config: HIQLConfig, spec: PolicySpec) -> HIQLState:
         step=jnp.zeros((), jnp.int32),
         networks=networks,
         target=copy(heads),
-        opt_state=optimiser(config.learning_rate).init(networks),
+        opt_state=start_optimiser(networks, config.learning_rate),
         normaliser=spec.normaliser(config.normalise),
     )
 

@@ -11,7 +11,7 @@ Networks are un-batched (callers ``vmap``). Shapes: n inputs, m outputs, E ensem
 """
 
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -159,9 +159,12 @@ def polyak(target: T, online: T, rate: float) -> T:
     return jax.tree.map(lambda old, new: old + rate * (new - old), target, online)
 
 
-def optimiser(learning_rate: float) -> optax.GradientTransformation:
-    """Return Adam. One for all networks of a policy: where losses share none it acts as several."""
-    return optax.adam(learning_rate)
+def start_optimiser(networks: Any, learning_rate: float) -> optax.OptState:
+    """Return Adam's state for networks, all of whose arrays are trained.
+
+    One Adam for all networks of a policy: where losses share none, it acts as several.
+    """
+    return optax.adam(learning_rate).init(networks)
 
 
 def descend(
@@ -184,6 +187,6 @@ def descend(
     (loss, metrics), grads = eqx.filter_value_and_grad(loss_fn, has_aux=True)(networks)
     # Optax raises a float to an integer power, which strict promotion (as in tests) would refuse.
     with jax.numpy_dtype_promotion("standard"):
-        updates, opt_state = optimiser(learning_rate).update(grads, opt_state)
+        updates, opt_state = optax.adam(learning_rate).update(grads, opt_state)
     metrics = {"loss": loss, **metrics, "grad/norm": optax.tree.norm(grads)}
     return eqx.apply_updates(networks, updates), opt_state, metrics

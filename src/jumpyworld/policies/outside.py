@@ -19,7 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jax.core import Tracer
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.policies.base import AbstractPolicy, as_key
@@ -63,7 +63,7 @@ class OutsidePolicy(AbstractPolicy):
         states = jnp.broadcast_to(states, (*shape, self.observation_dim))
         z = jnp.broadcast_to(z, (*shape, self.z_dim))
         seed = jax.random.bits(as_key(key), (), jnp.uint32)
-        if not any(isinstance(x, jax.core.Tracer) for x in (seed, states, z)):
+        if not any(isinstance(x, Tracer) for x in (seed, states, z)):
             return jnp.asarray(self._call(len(shape), seed, states, z))
         out = jax.ShapeDtypeStruct((*shape, self.action_dim), self.dtype)
         # Under vmap all arguments get the new leading axis, and still one call answers.
@@ -83,7 +83,7 @@ class OutsidePolicy(AbstractPolicy):
             raise ConfigError(f"sample_actions: {self.name} needs {missing}")
         return self.sample(seed, observations, goals)
 
-    def _call(self, ndim: int, seed: Array, states: Array, z: Array) -> np.ndarray:
+    def _call(self, ndim: int, seed: Any, states: Any, z: Any) -> np.ndarray:
         """Call ``fn`` on rows, once for each seed if it takes one.
 
         Args:
@@ -158,7 +158,7 @@ def from_callable(
     Raises:
         ConfigError: ``fn`` cannot be called, or a width is below 1.
     """
-    name = name or getattr(fn, "__name__", type(fn).__name__)
+    name = name or str(getattr(fn, "__name__", type(fn).__name__))
     widths = (observation_dim, action_dim, z_dim)
     if not callable(fn):
         raise ConfigError(f"policy {name}: {type(fn).__name__} cannot be called")

@@ -47,8 +47,8 @@ from jumpyworld.policies.networks import (
     copy,
     descend,
     frozen,
-    optimiser,
     polyak,
+    start_optimiser,
 )
 
 NUM_CRITICS = 2
@@ -254,7 +254,7 @@ def init(key: PRNGKeyArray, config: SHARSAConfig, spec: PolicySpec) -> SHARSASta
         policy=policy,
         value=value,
         target=copy(policy.critic),
-        opt_state=optimiser(config.learning_rate).init(networks),
+        opt_state=start_optimiser(networks, config.learning_rate),
     )
 
 
