@@ -249,11 +249,11 @@ def bench_step(log, batch_size, unroll, *, tiny):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--sets", type=Path, default=Path("/tmp/sets"), help="where data goes")
+    parser.add_argument("--sets", type=Path, help="where data goes; OUT/sets by default")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--deadline", type=float, default=540, help="start no stage after this")
     arguments = parser.parse_args()
-    tiny, sets = arguments.tiny, arguments.sets
+    tiny, sets = arguments.tiny, arguments.sets or arguments.out / "sets"
     arguments.out.mkdir(parents=True, exist_ok=True)
     log = Log(arguments.out)
     point, ant = domains.get("pointmaze-large"), domains.get("antmaze-medium")
