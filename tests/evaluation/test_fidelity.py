@@ -2,72 +2,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import linear_sum_assignment
 
 from jumpyworld import domains
-from jumpyworld.data import Dataset
-from jumpyworld.errors import ConfigError, DataError
+from jumpyworld.errors import ConfigError
 from jumpyworld.evaluation.fidelity import (
+    PRESETS,
     Pairs,
-    emd,
+    Protocol,
+    draw_truth,
     geometric_resample,
-    in_support_pairs,
     measure_fidelity,
-    random_pairs,
-    rollouts,
+    model_samples,
+    score,
+    wall_share,
 )
 
-
-def test_emd_of_a_shift_is_its_length():
-    x = np.random.default_rng(0).normal(size=(64, 3))
-    assert emd(x, x) == pytest.approx(0, abs=1e-6)
-    assert emd(x, x + np.array([3.0, 4.0, 0.0])) == pytest.approx(5.0, abs=1e-9)
+P = 12
+STARTS = np.linspace(0.0, 50.0, P, dtype=np.float32)[:, None]
+PAIRS = Pairs(STARTS, STARTS, STARTS, STARTS)
 
 
-def test_emd_by_pot_equals_scipys_assignment():
-    rng = np.random.default_rng(1)
-    for n, d in [(32, 2), (100, 29), (257, 2)]:
-        x, y = rng.normal(size=(n, d)), rng.normal(size=(n, d)) + 0.3
-        cost = np.linalg.norm(x[:, None] - y[None], axis=-1)
-        rows, columns = linear_sum_assignment(cost)
-        assert emd(x, y) == pytest.approx(cost[rows, columns].mean(), abs=1e-6)
-
-
-def test_emd_refuses_unequal_samples():
-    with pytest.raises(ConfigError, match="emd"):
-        emd(np.zeros((3, 2)), np.zeros((4, 2)))
-
-
-def test_geometric_times_have_their_law_and_start_at_one():
-    paths = np.arange(1, 2001, dtype=float)[None, :, None]
-    for gamma in (0.0, 0.5, 0.98):
-        states, clipped = geometric_resample(np.random.default_rng(0), paths, gamma, 100_000)
-        assert states.min() == 1.0 and clipped == 0.0
-        assert states.mean() == pytest.approx(1 / (1 - gamma), rel=0.02)
-        assert (states == 1).mean() == pytest.approx(1 - gamma, abs=0.005)
-    _, clipped = geometric_resample(np.random.default_rng(0), paths[:, :200], 0.995, 100_000)
-    assert clipped == pytest.approx(0.995**200, abs=0.005)
-
-
-def walks():
-    x = np.arange(300, dtype=np.float32)[:, None]
-    ends = np.zeros(300, bool)
-    ends[[149, 299]] = True
-    return Dataset.from_arrays(x, np.zeros_like(x), ends, extras={"qpos": x, "qvel": 0 * x})
-
-
-def test_in_support_goals_lie_ahead_in_the_same_trajectory():
-    pairs = in_support_pairs(walks(), 1000, np.random.default_rng(0), reach=(10, 40))
-    ahead = pairs.goals[:, 0] - pairs.states[:, 0]
-    assert ahead.min() == 10 and ahead.max() == 40
-    assert (pairs.states // 150 == pairs.goals // 150).all()
-    np.testing.assert_array_equal(pairs.qpos, pairs.states)
-    assert random_pairs(walks(), 50, np.random.default_rng(0)).goals.shape == (50, 1)
-    with pytest.raises(ConfigError, match="reach"):
-        in_support_pairs(walks(), 5, np.random.default_rng(0), reach=(10, 400))
-
-
-class Drift:
+class Walk:
     """A policy that does nothing, and the exact model of a walk that moves by one each step."""
 
     gamma_max = 0.99
@@ -84,36 +39,122 @@ class Drift:
         return states + times + self.error
 
 
-def test_an_exact_model_scores_the_noise_floor_and_a_shifted_one_its_shift():
-    starts = np.array([[0.0], [5.0]], np.float32)
-    pairs = Pairs(starts, starts, starts, starts)
-    truth = starts[:, None, None] + np.arange(1, 1501, dtype=np.float32)[None, None, :, None]
-    truth = np.repeat(truth, 4, axis=1)
-    key = jax.random.key(0)
-    for fact in measure_fidelity(Drift(), Drift(), pairs, truth, (0.5, 0.9), key, samples=2000):
-        assert fact.emd < 2.5 * fact.floor
-    wrong = measure_fidelity(Drift(100.0), Drift(), pairs, truth, (0.9,), key, samples=200)[0]
-    assert wrong.emd == pytest.approx(100.0, abs=2.0)
-    with pytest.raises(ConfigError, match="trained up to"):
-        measure_fidelity(Drift(), Drift(), pairs, truth, (0.999,), key, samples=8)
+@pytest.fixture(scope="module")
+def paths():
+    walk = STARTS[:, None, None] + np.arange(1, 1501, dtype=np.float32)[None, None, :, None]
+    return np.repeat(walk, 4, axis=1)
 
 
-def test_rollouts_start_where_the_pairs_say_and_follow_the_policy():
-    domain = domains.get("pointmaze-medium")
-    xy = np.array([[0.0, 0.0], [0.5, 0.2], [0.3, -0.1]], np.float32)
-    dataset = Dataset.from_arrays(
-        xy, np.zeros_like(xy), np.array([0, 0, 1]), extras={"qpos": xy, "qvel": np.zeros_like(xy)}
+def test_presets_hold_the_papers_numbers():
+    paper = PRESETS["paper"]
+    assert (paper.pairs, paper.rollouts, paper.samples, paper.steps) == (256, 64, 2048, 1000)
+    assert 0.995 in paper.gammas and 0.99 in paper.gammas
+    quick = PRESETS["quick"]
+    assert (quick.pairs, quick.rollouts, quick.samples) == (32, 16, 384)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("pairs", 0, "pairs=0"),
+        ("rollouts", 1, "rollouts=1"),
+        ("samples", 0, "samples=0"),
+        ("steps", 0, "steps=0"),
+        ("gammas", (0.9, 1.2), "gamma=1.2"),
+        ("gammas", (-0.1,), "gamma=-0.1"),
+        ("gammas", (float("nan"),), "gamma=nan"),
+        ("gammas", (), "at least one"),
+        ("gammas", (0.9, 0.9), "each of them once"),
+    ],
+)
+def test_a_protocol_refuses_what_cannot_be_measured(field, value, text):
+    settings = {"pairs": 4, "rollouts": 2, "steps": 9, "samples": 8, "gammas": (0.9,)}
+    with pytest.raises(ConfigError, match=text):
+        Protocol(**settings | {field: value})
+
+
+def test_geometric_times_have_their_law_and_start_at_one():
+    paths = np.arange(1, 2001, dtype=float)[None, :, None]
+    for gamma in (0.0, 0.5, 0.98):
+        states, clipped = geometric_resample(np.random.default_rng(0), paths, gamma, 100_000)
+        assert states.min() == 1.0 and clipped == 0.0
+        assert states.mean() == pytest.approx(1 / (1 - gamma), rel=0.02)
+        assert (states == 1).mean() == pytest.approx(1 - gamma, abs=0.005)
+    _, clipped = geometric_resample(np.random.default_rng(0), paths[:, :200], 0.995, 100_000)
+    assert clipped == pytest.approx(0.995**200, abs=0.005)
+
+
+def test_the_floor_compares_two_halves_of_the_rollouts():
+    # The second half of the rollouts lies 7 further out than the first.
+    paths = np.zeros((3, 4, 5, 1), np.float32)
+    paths[:, 2:] = 7.0
+    truth = draw_truth(paths, (0.5,), 200, seed=0)
+    assert (truth.halves[0] == 0).all() and (truth.halves[1] == 7).all()
+    assert truth.samples.mean() == pytest.approx(3.5, abs=0.6)
+    fact = score(truth, {"model": truth.halves[0]}, (0.5,), workers=1)["model"][0]
+    assert fact.floor == pytest.approx(7.0) and fact.floor_ci95 == pytest.approx(0.0, abs=1e-9)
+    assert fact.emd == pytest.approx(3.5, abs=0.6) and fact.ci95 > 0
+    with pytest.raises(ConfigError, match="noise floor"):
+        draw_truth(paths[:, :1], (0.5,), 10, seed=0)
+
+
+def test_what_is_drawn_does_not_depend_on_the_other_discounts(paths, key):
+    alone, beside = draw_truth(paths, (0.9,), 20, 3), draw_truth(paths, (0.5, 0.9), 20, 3)
+    np.testing.assert_array_equal(alone.samples[0], beside.samples[1])
+    np.testing.assert_array_equal(alone.halves[:, 0], beside.halves[:, 1])
+    one = model_samples(Walk(), Walk(), PAIRS, (0.9,), key, 20)
+    two = model_samples(Walk(), Walk(), PAIRS, (0.5, 0.9), key, 20)
+    np.testing.assert_array_equal(one[0], two[1])
+    assert not np.array_equal(alone.samples, draw_truth(paths, (0.9,), 20, 4).samples)
+
+
+def test_an_exact_model_scores_the_noise_floor_and_a_wrong_one_its_error(paths, key):
+    for fact in measure_fidelity(Walk(), Walk(), PAIRS, paths, (0.5, 0.9), key, samples=500):
+        assert fact.emd < 1.3 * fact.floor + fact.ci95
+        assert 0 < fact.ci95 < fact.emd and 0 < fact.floor_ci95 < fact.floor
+    wrong, exact = (
+        measure_fidelity(model, Walk(), PAIRS, paths, (0.9,), key, samples=200)[0]
+        for model in (Walk(100.0), Walk())
     )
-    pairs = Pairs.of_rows(dataset, np.array([0, 1]), np.array([2, 2]))
+    assert wrong.emd == pytest.approx(100.0, abs=2.0) and exact.emd < 2.0
+    assert wrong.floor == exact.floor
 
-    class Right:
-        def sample(self, key, states, z):
-            return jnp.broadcast_to(jnp.array([1.0, 0.0]), states.shape)
 
-    paths = rollouts(domain, Right(), pairs, jax.random.key(0), repeats=2, steps=3, workers=1)
-    assert paths.shape == (2, 2, 3, 2)
-    np.testing.assert_allclose(paths[0, 1, :, 0], [0.2, 0.4, 0.6], atol=1e-3)
-    np.testing.assert_allclose(paths[1, 0, :, 1], 0.2, atol=1e-3)
-    bare = Dataset.from_arrays(xy, np.zeros_like(xy), np.array([0, 0, 1]))
-    with pytest.raises(DataError, match="has no qpos"):
-        random_pairs(bare, 2, np.random.default_rng(0))
+def test_discounts_above_the_models_range_need_leave(paths, key):
+    with pytest.raises(ConfigError, match=r"gamma=0\.998.*trained up to 0\.99"):
+        measure_fidelity(Walk(), Walk(), PAIRS, paths, (0.5, 0.998), key, samples=8)
+    facts = measure_fidelity(
+        Walk(), Walk(), PAIRS, paths, (0.998,), key, samples=8, allow_extrapolation=True
+    )
+    assert facts[0].clipped == pytest.approx(0.998**1500, abs=0.15)
+
+
+def test_samples_that_are_not_finite_are_named(key):
+    with pytest.raises(ConfigError, match=r"gamma=0\.5.*not all finite"):
+        model_samples(Walk(float("nan")), Walk(), PAIRS, (0.5,), key, 8)
+
+
+def test_the_number_of_workers_changes_nothing(paths, key):
+    truth = draw_truth(paths, (0.5, 0.9), 30, seed=0)
+    models = {"a": model_samples(Walk(), Walk(), PAIRS, (0.5, 0.9), key, 30)}
+    models["b"] = models["a"] + 1
+    seen = []
+    one = score(truth, models, (0.5, 0.9), workers=1, progress=lambda *now: seen.append(now))
+    assert one == score(truth, models, (0.5, 0.9), workers=2)
+    assert seen[-1] == (3 * 2 * P, 3 * 2 * P)  # the floor only once
+
+
+def test_walls_by_hand():
+    domain = domains.get("pointmaze-medium")
+    grid = domain.grid
+    free = np.array([grid.centre_of(cell) for cell in grid.free_cells])
+    wall = np.array([grid.centre_of((0, 0)), (1e3, 1e3)])
+    assert wall_share(domain, free) == 0.0
+    assert wall_share(domain, wall) == 1.0
+    assert wall_share(domain, np.concatenate([free[:6], wall])) == pytest.approx(0.25)
+    ant = domains.get("antmaze-medium")
+    states = np.zeros((2, 3, 29), np.float32)
+    states[..., :2] = free[0]
+    states[1, :, :2] = wall[0]
+    assert wall_share(ant, states) == pytest.approx(0.5)
+    assert wall_share(domains.get("cube-1"), np.zeros((3, 28))) is None

@@ -69,7 +69,7 @@ def _draw_maze(figure, dataset: Dataset, grid: Grid | None) -> None:
     from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
     xy = dataset.observations[:, :2]
-    x_range, y_range, unit = _maze_ranges(xy, grid)
+    x_range, y_range, unit = maze_ranges(xy, grid)
     width, height = x_range[1] - x_range[0], y_range[1] - y_range[0]
     figure.set_size_inches(11, 4.6 * min(max(height / width, 0.5), 1.5) + 1.2)
     left, right = figure.subplots(1, 2)
@@ -99,12 +99,12 @@ def _draw_maze(figure, dataset: Dataset, grid: Grid | None) -> None:
     right.set_title(f"{len(chosen)} whole trajectories from their starts", fontsize=10, color=INK)
     for axes in (left, right):
         if grid is not None:
-            _draw_walls(axes, grid)
-        _dress(axes, "x (m)", "y (m)")
+            draw_walls(axes, grid)
+        dress(axes, "x (m)", "y (m)")
         axes.set(xlim=x_range, ylim=y_range, aspect="equal")
 
 
-def _maze_ranges(xy, grid: Grid | None):
+def maze_ranges(xy, grid: Grid | None):
     """Return the x range, the y range and the side of a cell, in metres."""
     if grid is None:
         finite = xy[np.isfinite(xy).all(1)]
@@ -116,7 +116,8 @@ def _maze_ranges(xy, grid: Grid | None):
     return (low, high[1]), (low, high[0]), grid.unit
 
 
-def _draw_walls(axes, grid: Grid) -> None:
+def draw_walls(axes, grid: Grid) -> None:
+    """Fill a maze's walls."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
@@ -148,7 +149,7 @@ def _draw_cubes(figure, dataset: Dataset, positions) -> None:
         axes.add_patch(bounds)
         axes.text(x0, y1 + 0.01, "where targets are drawn", fontsize=7, color=INK)
         axes.set_title(f"cube {cube + 1} from above", fontsize=10, color=INK)
-        _dress(axes, "x (m)", "y (m)" if cube == 0 else "")
+        dress(axes, "x (m)", "y (m)" if cube == 0 else "")
         axes.set(xlim=(0.425 - across / 2, 0.425 + across / 2), ylim=(-up / 2, up / 2))
         axes.set(aspect="equal", xticks=(0.3, 0.4, 0.5, 0.6))
         axes.tick_params(labelleft=cube == 0)
@@ -170,7 +171,7 @@ def _draw_heights(axes, z) -> None:
     axes.set_yscale("log", nonpositive="clip")
     axes.set_ylim(bottom=0.7)
     axes.set_title("height of the centre", fontsize=10, color=INK)
-    _dress(axes, "z (m)", "states per centimetre")
+    dress(axes, "z (m)", "states per centimetre")
     axes.legend(fontsize=8, frameon=False, labelcolor=INK)
 
 
@@ -188,12 +189,12 @@ def _draw_columns(figure, dataset: Dataset) -> None:
         axes.hist(values[np.isfinite(values)].astype(np.float64), 40, color=colour)
         axes.set_title(f"{kind} {column}", fontsize=9, color=INK)
         axes.locator_params(axis="x", nbins=4)
-        _dress(axes, "", "rows" if axes.get_subplotspec().is_first_col() else "")
+        dress(axes, "", "rows" if axes.get_subplotspec().is_first_col() else "")
     for axes in panels[len(columns) :]:
         axes.set_axis_off()
 
 
-def _dress(axes, x_label: str, y_label: str) -> None:
+def dress(axes, x_label: str, y_label: str) -> None:
     """Give axes the look that all pictures share."""
     axes.set_xlabel(x_label, fontsize=9, color=INK)
     axes.set_ylabel(y_label, fontsize=9, color=INK)

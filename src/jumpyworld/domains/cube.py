@@ -7,6 +7,7 @@ import numpy as np
 from jumpyworld.domains.base import Domain
 
 ARM_DIM = 19  # joints, joint velocities, effector, gripper
+EFFECTOR = slice(12, 15)  # position of the arm's end, after six joints and their velocities
 CUBE_DIM = 9  # position, quaternion, cos and sin of the yaw
 POSITION_SCALE = 10.0  # OGBench observes (xyz - CENTRE) * 10
 CENTRE = (0.425, 0.0, 0.0)
@@ -48,4 +49,9 @@ class CubeDomain(Domain):
     def cube_positions(self, observations):
         """Return the cubes' positions in metres: [..., num_cubes, 3]."""
         scaled = self.goal_features(observations) / POSITION_SCALE
+        return scaled + np.asarray(CENTRE, dtype=scaled.dtype)
+
+    def effector_position(self, observations):
+        """Return the position of the arm's end in metres: [..., 3]."""
+        scaled = observations[..., EFFECTOR] / POSITION_SCALE
         return scaled + np.asarray(CENTRE, dtype=scaled.dtype)

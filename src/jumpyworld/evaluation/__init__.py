@@ -1,6 +1,29 @@
-"""Measuring: rollouts of many environments in lockstep, and how right a model is."""
+"""Measuring: rollouts of many environments in lockstep, and how right a model is.
 
-from jumpyworld.evaluation.fidelity import Fidelity, emd, geometric_resample, measure_fidelity
-from jumpyworld.evaluation.lockstep import Lockstep
+Names are imported when they are first used: the worker processes of this room need neither JAX nor
+each other's libraries, and start the faster for it.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jumpyworld.evaluation.fidelity import Fidelity, geometric_resample, measure_fidelity
+    from jumpyworld.evaluation.lockstep import Lockstep
+    from jumpyworld.evaluation.transport import emd
 
 __all__ = ["Fidelity", "Lockstep", "emd", "geometric_resample", "measure_fidelity"]
+
+_HOMES = {
+    "Fidelity": "fidelity",
+    "Lockstep": "lockstep",
+    "emd": "transport",
+    "geometric_resample": "fidelity",
+    "measure_fidelity": "fidelity",
+}
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

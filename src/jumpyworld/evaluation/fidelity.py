@@ -3,58 +3,79 @@
     for each pair (s, g):  roll the policy pi_g out from s, several times, in the real environment
     for each discount:     truth = states at t ~ Geometric(1 - gamma), t >= 1, of those rollouts
                            model = samples of the GHM at (s, a ~ pi_g(s), g, gamma)
-                           EMD(model, truth), beside EMD(truth, truth'), its noise floor
+                           EMD(model, truth), beside EMD(truth', truth''), its noise floor
 
 Paper: appendix on the EMD study (256 pairs, 64 rollouts, 2048 samples, discount .995). EMD is
 exact, Euclidean, over the whole state in raw units; rollouts go on for a fixed number of steps past
 the goal, and times beyond their end are clipped (the share is reported). The noise floor compares
-states of one half of the rollouts with those of the other half: what a perfect model would score.
+states of one half of the rollouts with those of the other half: what a second, half as large
+measurement of the truth would score. A perfect model scores that or a little less.
 
-Shapes: P pairs, R rollouts, T steps, n samples, d state dimensions.
+Shapes: G discounts, P pairs, R rollouts, T steps, n samples, d state dimensions.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from jumpyworld.data.dataset import Dataset
-from jumpyworld.domains import Domain
-from jumpyworld.errors import ConfigError, data_error
-from jumpyworld.evaluation.lockstep import Lockstep
+from jumpyworld.domains import Domain, MazeDomain
+from jumpyworld.errors import ConfigError
+from jumpyworld.evaluation.draws import (
+    Truth,
+    check_discounts,
+    draw_truth,
+    geometric_resample,
+    model_samples,
+)
+from jumpyworld.evaluation.pairs import Pairs, draw_pairs, in_support_pairs, random_pairs
+from jumpyworld.evaluation.rollouts import rollouts
+from jumpyworld.evaluation.stats import mean_interval
+from jumpyworld.evaluation.transport import Progress, emd, emds
+
+__all__ = [
+    "PRESETS", "Fidelity", "Pairs", "Protocol", "Truth", "check_discounts", "draw_pairs",
+    "draw_truth", "emd", "geometric_resample", "in_support_pairs", "measure_fidelity",
+    "model_samples", "random_pairs", "rollouts", "score", "wall_share",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Where rollouts start and where they are sent.
+class Protocol:
+    """How much is measured.
 
     Attributes:
-        states: observations that rollouts start from, raw units, float32 [P, d].
-        goals: goal observations in raw units, float32 [P, d].
-        qpos: simulator positions of the states [P, nq].
-        qvel: simulator velocities of the states [P, nv].
+        pairs: P, state-goal pairs; the intervals are over these.
+        rollouts: R of each pair.
+        steps: T of each rollout.
+        samples: n states per pair and discount, of truth and of model.
+        gammas: discounts.
     """
 
-    states: np.ndarray
-    goals: np.ndarray
-    qpos: np.ndarray
-    qvel: np.ndarray
+    pairs: int
+    rollouts: int
+    steps: int
+    samples: int
+    gammas: tuple[float, ...]
 
-    @classmethod
-    def of_rows(cls, dataset: Dataset, rows: np.ndarray, goal_rows: np.ndarray) -> "Pairs":
-        """Return pairs of rows of a dataset that stores its simulator states."""
-        for key in ("qpos", "qvel"):
-            if key not in dataset.extras:
-                raise data_error(dataset.source, f"has no {key}, so rollouts cannot start in it")
-        return cls(
-            dataset.observations[rows],
-            dataset.observations[goal_rows],
-            dataset.extras["qpos"][rows],
-            dataset.extras["qvel"][rows],
-        )
+    def __post_init__(self):
+        for name, least in (("pairs", 2), ("rollouts", 2), ("steps", 1), ("samples", 2)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name}={getattr(self, name)}: must be at least {least}")
+        if not self.gammas or len(set(self.gammas)) < len(self.gammas):
+            raise ConfigError(f"gammas={list(self.gammas)}: need at least one, each of them once")
+        for gamma in self.gammas:
+            if not 0 <= gamma < 1:
+                raise ConfigError(f"gamma={gamma:g}: must lie in [0, 1)")
+
+
+PRESETS = {
+    "paper": Protocol(pairs=256, rollouts=64, steps=1000, samples=2048, gammas=(0.99, 0.995)),
+    "quick": Protocol(
+        pairs=32, rollouts=16, steps=1000, samples=384, gammas=(0.9, 0.96, 0.98, 0.99, 0.995)
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -64,8 +85,9 @@ class Fidelity:
     Attributes:
         gamma: discount.
         emd: mean over pairs, raw units.
-        ci95: half width of the 95 % interval of that mean (normal, over pairs).
+        ci95: half width of the 95 % interval of that mean (over pairs).
         floor: the same between two halves of the truth.
+        floor_ci95: half width of its interval.
         clipped: share of geometric times beyond the rollouts' end.
     """
 
@@ -73,104 +95,42 @@ class Fidelity:
     emd: float
     ci95: float
     floor: float
+    floor_ci95: float
     clipped: float
 
 
-def random_pairs(dataset: Dataset, count: int, rng: np.random.Generator) -> Pairs:
-    """Draw states and goals independently and uniformly, as the paper does."""
-    rows, goal_rows = rng.choice(dataset.valid_indices, (2, count))
-    return Pairs.of_rows(dataset, rows, goal_rows)
-
-
-def in_support_pairs(
-    dataset: Dataset, count: int, rng: np.random.Generator, *, reach: tuple[int, int] = (10, 100)
-) -> Pairs:
-    """Draw states and goals that the data reached from them ``reach`` steps later."""
-    starts, ends = dataset.starts, dataset.ends
-    if (ends - starts).max() < reach[1]:
-        raise ConfigError(f"no trajectory is longer than reach={reach}")
-    which = rng.choice(np.flatnonzero(ends - starts >= reach[1]), count)
-    ahead = rng.integers(reach[0], reach[1], count, endpoint=True)
-    rows = starts[which] + rng.integers(0, ends[which] - starts[which] - ahead + 1)
-    return Pairs.of_rows(dataset, rows, rows + ahead)
-
-
-def rollouts(
-    domain: Domain,
-    policy,
-    pairs: Pairs,
-    key: PRNGKeyArray,
+def score(
+    truth: Truth,
+    models: Mapping[str, Float[np.ndarray, "G P n d"]],
+    gammas: Sequence[float],
     *,
-    repeats: int,
-    steps: int,
     workers: int | None = None,
-) -> Float[np.ndarray, "P R T d"]:
-    """Roll the policy out from every pair's state to its goal, without stopping there.
-
-    Returns:
-        States after 1 to ``steps`` steps, float32 [P, repeats, steps, d].
-    """
-    count = len(pairs.states) * repeats
-    goals = jnp.asarray(np.repeat(pairs.goals, repeats, axis=0))
-    qpos = np.repeat(pairs.qpos, repeats, axis=0).astype(float)
-    qvel = np.repeat(pairs.qvel, repeats, axis=0).astype(float)
-    # The policy is an argument, not a closure: its weights would be compiled in as constants.
-    act = eqx.filter_jit(lambda policy, key, s, z: policy.sample(key, s, z))
-    out = np.empty((steps, count, domain.observation_dim), np.float32)
-    with Lockstep(domain, count, workers=workers, terminate_at_goal=False) as envs:
-        states, _ = envs.reset(
-            [
-                {"seed": i, "qpos": p.tolist(), "qvel": v.tolist()}
-                for i, (p, v) in enumerate(zip(qpos, qvel, strict=True))
-            ]
-        )
-        for t in range(steps):
-            actions = act(policy, jax.random.fold_in(key, t), jnp.asarray(states), goals)
-            states, _ = envs.step(np.asarray(actions))
-            out[t] = states
-    shape = (steps, len(pairs.states), repeats, domain.observation_dim)
-    return np.moveaxis(out.reshape(shape), 0, 2)
-
-
-def geometric_resample(
-    rng: np.random.Generator, paths: Float[np.ndarray, "R T d"], gamma: float, count: int
-) -> tuple[Float[np.ndarray, "n d"], float]:
-    """Draw states of rollouts at t ~ Geometric(1 - gamma), t >= 1, and the share clipped.
+    progress: Progress = lambda done, total: None,
+) -> dict[str, list[Fidelity]]:
+    """Return the EMD of each model at each discount; the noise floor is computed once for all.
 
     Args:
-        rng: randomness.
-        paths: states after 1, 2, ... T steps [R, T, d].
-        gamma: discount.
-        count: n.
+        truth: from ``draw_truth``.
+        models: samples by name, from ``model_samples``.
+        gammas: the discounts of both.
+        workers: processes; the result does not depend on their number.
+        progress: called with (distances done, all).
     """
-    times = rng.geometric(1.0 - gamma, count)
-    which = rng.integers(0, len(paths), count)
-    limit = paths.shape[1]
-    return paths[which, np.minimum(times, limit) - 1], float((times > limit).mean())
-
-
-def emd(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n d"]) -> float:
-    """Return the exact earth mover's distance between two equally large samples.
-
-    Uses POT where installed and SciPy's exact assignment otherwise; for uniform weights and equal
-    sizes an optimal plan is an assignment, so both give the same value.
-    """
-    if x.shape != y.shape or x.ndim != 2:
-        raise ConfigError(
-            f"emd: samples of shapes {x.shape} and {y.shape} must be equal and [n, d]"
-        )
-    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    square = (x**2).sum(1)[:, None] + (y**2).sum(1)[None] - 2.0 * x @ y.T
-    cost = np.sqrt(np.maximum(square, 0.0))
-    try:
-        import ot
-    except ImportError:
-        from scipy.optimize import linear_sum_assignment
-
-        rows, columns = linear_sum_assignment(cost)
-        return float(cost[rows, columns].mean())
-    weights = np.full(len(x), 1.0 / len(x))
-    return float(np.asarray(ot.emd2(weights, weights, cost, numItermax=2_000_000)))
+    sides = [(truth.halves[0], truth.halves[1]), *((x, truth.samples) for x in models.values())]
+    shape = (len(sides), *truth.samples.shape[:2])
+    flat = [(x.reshape(-1, *x.shape[2:]), y.reshape(-1, *y.shape[2:])) for x, y in sides]
+    jobs = [job for x, y in flat for job in zip(x, y, strict=True)]
+    distances = emds(jobs, workers=workers, progress=progress).reshape(shape)
+    means = [[mean_interval(values) for values in rows] for rows in distances]
+    return {
+        name: [
+            Fidelity(gamma, *own, *floor, float(clipped))
+            for gamma, own, floor, clipped in zip(
+                gammas, rows, means[0], truth.clipped, strict=True
+            )
+        ]
+        for name, rows in zip(models, means[1:], strict=True)
+    }
 
 
 def measure_fidelity(
@@ -178,55 +138,40 @@ def measure_fidelity(
     policy,
     pairs: Pairs,
     truth: Float[np.ndarray, "P R T d"],
-    gammas: tuple[float, ...],
+    gammas: Sequence[float],
     key: PRNGKeyArray,
     *,
     samples: int,
     seed: int = 0,
     allow_extrapolation: bool = False,
+    workers: int | None = 1,
 ) -> list[Fidelity]:
-    """Return the EMD of a model to rollouts, per discount.
+    """Return the EMD of one model to rollouts, per discount.
 
     Args:
         ghm: the model; ``sample(key, states, actions, z, gamma)``.
         policy: the policy that was rolled out.
         pairs: as rolled out.
-        truth: from ``rollouts`` [P, R, T, d]; R even.
+        truth: from ``rollouts`` [P, R, T, d]; R at least 2.
         gammas: discounts.
         key: randomness of the model's samples.
         samples: n per pair.
         seed: of the geometric times.
         allow_extrapolation: permit discounts above the model's largest.
+        workers: processes for the distances.
     """
-    if truth.shape[1] < 2:
-        raise ConfigError(
-            f"the noise floor needs at least 2 rollouts per pair, not {truth.shape[1]}"
-        )
-    half = truth.shape[1] // 2
-    states = jnp.asarray(np.repeat(pairs.states, samples, axis=0))
-    goals = jnp.asarray(np.repeat(pairs.goals, samples, axis=0))
+    drawn = model_samples(
+        ghm, policy, pairs, gammas, key, samples, allow_extrapolation=allow_extrapolation
+    )
+    states = draw_truth(truth, gammas, samples, seed)
+    return score(states, {"model": drawn}, gammas, workers=workers)["model"]
 
-    @eqx.filter_jit
-    def draw(ghm, policy, key, gamma):
-        action_key, sample_key = jax.random.split(key)
-        actions = policy.sample(action_key, states, goals)
-        return ghm.sample(sample_key, states, actions, goals, gamma)
 
-    out = []
-    for index, gamma in enumerate(gammas):
-        if gamma > ghm.gamma_max + 1e-6 and not allow_extrapolation:
-            raise ConfigError(f"gamma={gamma}: the model was trained up to {ghm.gamma_max:g}")
-        model = np.asarray(draw(ghm, policy, jax.random.fold_in(key, index), jnp.float32(gamma)))
-        model = model.reshape(len(truth), samples, -1)
-        rng = np.random.default_rng([seed, index])
-        distances, floors, clipped = [], [], []
-        for p, paths in enumerate(truth):
-            first, share = geometric_resample(rng, paths[:half], gamma, samples)
-            second, _ = geometric_resample(rng, paths[half:], gamma, samples)
-            distances.append(emd(model[p], first))
-            floors.append(emd(second, first))
-            clipped.append(share)
-        spread = 1.96 * float(np.std(distances, ddof=1)) / len(distances) ** 0.5
-        floor, share = float(np.mean(floors)), float(np.mean(clipped))
-        out.append(Fidelity(gamma, float(np.mean(distances)), spread, floor, share))
-    return out
+def wall_share(domain: Domain, states: Float[np.ndarray, "*shape d"]) -> float | None:
+    """Return the share of states inside walls or outside the maze; None where there are none.
+
+    A body's centre cannot be there, so the truth's share is 0 but for what contact lets through.
+    """
+    if not isinstance(domain, MazeDomain):
+        return None
+    return float(domain.grid.in_wall(states[..., :2]).mean())

@@ -1,7 +1,9 @@
-"""Intervals for success rates; no number is reported without one."""
+"""Intervals for success rates and means; no number is reported without one."""
 
 import math
 from collections.abc import Sequence
+
+import numpy as np
 
 Z95 = 1.959963984540054
 
@@ -26,6 +28,21 @@ def mean_of_tasks(tasks: Sequence[tuple[int, int]]) -> tuple[float, tuple[float,
     mean = sum(s / n for s, n in tasks) / len(tasks)
     effective = len(tasks) ** 2 / sum(1 / n for _, n in tasks)
     return mean, _wilson(mean, effective)
+
+
+def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """Return the mean of independent values and the half width of its 95 % interval (Student's).
+
+    Args:
+        values: at least two.
+    """
+    from scipy.special import stdtrit
+
+    values = np.asarray(values, np.float64)
+    if values.ndim != 1 or len(values) < 2:
+        raise ValueError(f"an interval needs at least two values, not shape {values.shape}")
+    quantile = float(stdtrit(len(values) - 1, 0.975))
+    return float(values.mean()), quantile * float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 def _wilson(p: float, trials: float) -> tuple[float, float]:
