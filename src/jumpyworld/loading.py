@@ -1,10 +1,13 @@
 """Turn a folder back into the object it describes, and write that object's weights for others.
 
+``load`` takes any kind of object; ``load_policy`` also knows the policies that need no folder.
 Which code builds an object is decided by the table below. A file only says which row of the table
 it belongs to; a kind that is not there is an error and never something to import.
 """
 
 import importlib
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,17 +18,16 @@ from jumpyworld.storage import checkpoint, manifest, runs
 from jumpyworld.storage.schema import brief
 from jumpyworld.storage.tensors import dtype_of, is_floating
 
+POLICIES = ("gcbc", "hfbc", "crl", "gctd3", "gc1s", "hiql", "sharsa")
 BUILDERS = {
-    **{
-        name: f"jumpyworld.policies.{name}:from_checkpoint"
-        for name in ("gcbc", "hfbc", "crl", "gctd3", "gc1s", "hiql", "sharsa")
-    },
+    **{name: f"jumpyworld.policies.{name}:from_checkpoint" for name in POLICIES},
     "ghm": "jumpyworld.ghm.algorithm:from_checkpoint",
     "world-model": "jumpyworld.ghm.world_model:from_checkpoint",
 }
 """kind -> "module:function"; the function takes the description (``config.json``: kind, config,
 spec, fingerprints, seeds) and the inference weights by name, and returns the object."""
 
+_SCRIPTED = re.compile(r"scripted(?::(\d{1,6}))?")
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -43,12 +45,69 @@ def load(
         CheckpointError: nothing there can be loaded; the message names the file.
     """
     folder = runs.resolve(Path(path), warn)
+    return _build(folder, *checkpoint.read(folder, seed))
+
+
+@dataclass(frozen=True)
+class LoadedPolicy:
+    """A policy, and what results and models made with it say of it."""
+
+    policy: Any
+    """A ``jumpyworld.policies.AbstractPolicy``."""
+    name: str
+    """Its algorithm: ``gcbc``, ``scripted``, ``scripted:3``."""
+    fingerprint: str
+    """Hash of its settings and weights."""
+    domain: str | None
+    """OGBench dataset name of the domain it was made for, if known."""
+
+
+def load_policy(
+    source: Path | str,
+    domain: str | None = None,
+    *,
+    seed: int | None = None,
+    warn: runs.Warn = runs.python_warning,
+) -> LoadedPolicy:
+    """Return the policy that a user names.
+
+    Args:
+        source: a run, checkpoint or export folder; or ``scripted``, the point that follows the
+            shortest way, or ``scripted:REACH``, which stands still for goals more than that many
+            cells away. (A folder of that name is ``./scripted``.)
+        domain: the maze of a scripted policy, name or alias.
+        seed: which of several seeds trained at once.
+        warn: called with one line for each damaged checkpoint passed over.
+
+    Raises:
+        CheckpointError: nothing there can be loaded, or it is no policy.
+        ConfigError: a scripted policy for something that is no pointmaze.
+    """
+    if match := _SCRIPTED.fullmatch(str(source)):
+        return _scripted(str(source), None if match[1] is None else int(match[1]), domain)
+    folder = runs.resolve(Path(source), warn)
     document, arrays = checkpoint.read(folder, seed)
-    if document["kind"] not in BUILDERS:
-        known = ", ".join(BUILDERS)
-        raise CheckpointError(f"{folder}: kind {brief(document['kind'])} is not one of {known}")
-    module, function = BUILDERS[document["kind"]].split(":")
-    return getattr(importlib.import_module(module), function)(document, arrays)
+    if document["kind"] not in POLICIES:
+        known = ", ".join(POLICIES)
+        raise CheckpointError(
+            f"{folder}: kind {brief(document['kind'])} is no policy; policies are {known}"
+        )
+    return LoadedPolicy(
+        _build(folder, document, arrays),
+        document["kind"],
+        checkpoint.fingerprint(document, arrays),
+        document["fingerprints"].get("domain"),
+    )
+
+
+def describe(path: Path | str, warn: runs.Warn = runs.python_warning) -> dict[str, Any]:
+    """Return what a run, checkpoint or export folder says of itself, without its weights.
+
+    The keys are kind, config, spec, fingerprints (hashes and names of what it was trained on) and
+    seeds.
+    """
+    folder = runs.resolve(Path(path), warn)
+    return checkpoint.read_document(folder, manifest.read_manifest(folder))
 
 
 def fingerprint(path: Path | str, *, seed: int | None = None) -> str:
@@ -101,6 +160,32 @@ def export(
         dtypes={name: array.dtype.name for name, array in arrays.items()},
     )
     return out
+
+
+def _build(folder: Path, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+    if document["kind"] not in BUILDERS:
+        known = ", ".join(BUILDERS)
+        raise CheckpointError(f"{folder}: kind {brief(document['kind'])} is not one of {known}")
+    module, function = BUILDERS[document["kind"]].split(":")
+    return getattr(importlib.import_module(module), function)(document, arrays)
+
+
+def _scripted(name: str, reach: int | None, domain: str | None) -> LoadedPolicy:
+    from jumpyworld import domains
+    from jumpyworld.domains.maze import MazeDomain
+    from jumpyworld.policies.scripted import ScriptedGoalPolicy
+    from jumpyworld.storage.tensors import digest
+    from jumpyworld.storage.trees import to_arrays
+
+    if domain is None:
+        raise ConfigError(f"policy {name}: needs a pointmaze, and the domain is not known")
+    maze = domains.get(domain)
+    if not isinstance(maze, MazeDomain) or maze.body != "point":
+        raise ConfigError(f"policy {name}: needs a pointmaze, not {maze.alias}")
+    policy = ScriptedGoalPolicy(maze.grid, reach=reach)
+    ways = digest(to_arrays(policy))
+    fingerprint = manifest.sha256_json(["scripted", policy.reach, policy.noise, ways])
+    return LoadedPolicy(policy, name, fingerprint, maze.name)
 
 
 def _shards(arrays: dict[str, np.ndarray], limit: int) -> list[dict[str, np.ndarray]]:

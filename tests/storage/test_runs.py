@@ -128,8 +128,11 @@ def test_a_damaged_run_description_is_replaced_by_the_checkpoints(run, tmp_path)
 
 
 def test_a_checkpoint_is_no_place_for_a_run(run):
-    with pytest.raises(CheckpointError, match="not a run folder"):
-        runs.prepare(runs.checkpoint_path(run, 30), make_document(), False, print)
+    folder = runs.checkpoint_path(run, 30)
+    before = sorted(folder.iterdir())
+    with pytest.raises(CheckpointError, match="not a run folder"), runs.locked(folder):
+        pass
+    assert sorted(folder.iterdir()) == before
 
 
 def test_damaged_checkpoints_are_set_aside_and_kept(run):

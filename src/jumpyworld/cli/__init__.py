@@ -34,9 +34,12 @@ def run(argv: Sequence[str] | None = None) -> int:
 
     from jumpyworld.cli.data import Data
     from jumpyworld.cli.demo import Demo
+    from jumpyworld.cli.export import Export
     from jumpyworld.cli.info import Info
+    from jumpyworld.cli.train import Train
 
-    verbs = tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[Demo | Data | Info]]
+    commands = Demo | Data | Train | Export | Info
+    verbs = tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[commands]]
     try:
         command = tyro.cli(
             verbs,

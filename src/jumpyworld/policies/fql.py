@@ -62,7 +62,6 @@ class FQLConfig(PolicyConfig):
         actor_trajectory: share of the actor's goals from the row's future, the rest is random.
             Paper 0.5.
         aggregation: of the two critics, in targets and in the actor's Q. Paper silent.
-        target_rate: share of the online critic that enters the target critic each step.
         flow_steps: Euler steps of the teacher.
     """
 
@@ -72,7 +71,6 @@ class FQLConfig(PolicyConfig):
     bc_goal: bool = False
     actor_trajectory: float = 0.5
     aggregation: Aggregation = "mean"
-    target_rate: float = 0.005
     flow_steps: int = 10
 
     def __post_init__(self):

@@ -66,6 +66,7 @@ class GCTD3Config(FQLConfig):
         success_on: row that must equal the goal, ``next`` (paper) or ``current`` (OGBench).
         critic_loss: ``squared`` (paper) or ``bce``.
         mask_at_goal: stop bootstrapping at the goal. Paper: no.
+        target_rate: share of the online critic that enters the target critic each step.
     """
 
     goal_current: float = 0.2
@@ -73,6 +74,7 @@ class GCTD3Config(FQLConfig):
     success_on: Literal["next", "current"] = "next"
     critic_loss: CriticLoss = "squared"
     mask_at_goal: bool = False
+    target_rate: float = 0.005
 
     def __post_init__(self):
         super().__post_init__()

@@ -42,7 +42,8 @@ class Manifest:
     config_sha256: str
     """Hash of the description: two checkpoints with the same one were asked for alike."""
     fingerprints: dict[str, str | None]
-    """What it was trained on: hashes of the data set and of the policy, where there is one."""
+    """What it was trained on: hashes of the data set and of the policy, where there is one, and the
+    names of the data set's domain and the policy's algorithm."""
     environment: dict[str, Any]
     """Library versions and PRNG settings of the run that wrote it."""
     shards: int
@@ -76,7 +77,8 @@ def make_document(
         kind: which loader reads it back (``jumpyworld.loading``).
         config: the algorithm's settings, a dataclass or plain data.
         spec: shapes and whatever else the loader needs to build the model.
-        fingerprints: hashes of what it is trained on, by role (``dataset``, ``policy``).
+        fingerprints: hashes and names of what it is trained on, by role (``dataset``, ``domain``,
+            ``policy``, ``policy_name``).
         seeds: one, or several trained at once; several means arrays with a leading axis.
     """
     document = {

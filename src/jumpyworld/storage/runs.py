@@ -103,11 +103,14 @@ def locked(run: Path) -> Iterator[None]:
     The system drops the lock when its process ends, however it ends: there are no stale locks.
 
     Raises:
-        CheckpointError: a live process holds it, or the folder cannot be written.
+        CheckpointError: a live process holds it, it is a checkpoint itself, or it cannot be
+            written.
     """
     import fcntl  # not on Windows, where the rest of this module still serves readers
 
     run = Path(run)
+    if (run / manifests.MANIFEST).exists():
+        raise CheckpointError(f"{run}: a checkpoint, not a run folder; choose another")
     with manifests.writing(run):
         run.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(run / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -134,8 +137,6 @@ def prepare(run: Path, document: dict[str, Any], overwrite: bool, warn: Warn) ->
         CheckpointError: the folder belongs to a run of another description.
     """
     run = Path(run)
-    if (run / manifests.MANIFEST).exists():
-        raise CheckpointError(f"{run}: a checkpoint, not a run folder; choose another")
     with manifests.writing(run):
         if overwrite:
             _discard(run)

@@ -5,10 +5,11 @@ neither add a field nor change a type, and which class is built is the caller's 
 """
 
 import dataclasses
+import difflib
 import math
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from jumpyworld.errors import CheckpointError, ConfigError
@@ -62,6 +63,24 @@ def from_json(cls: type[T], data: Any, where: str = "config") -> T:
         return cls(**values)
     except (ConfigError, ValueError, TypeError) as error:
         raise CheckpointError(f"{where}: {error}") from error
+
+
+def with_changes(config: T, changes: Mapping[str, Any], where: str = "config") -> T:
+    """Return the dataclass ``config`` with fields set to JSON values, as strictly as from a file.
+
+    Raises:
+        ConfigError: an unknown field, with the nearest ones, or a value that is not allowed.
+    """
+    cls, data = type(config), to_json(config, where)
+    for name in changes:
+        if name not in data:
+            near = difflib.get_close_matches(name, data, n=3)
+            hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(data)}"
+            raise ConfigError(f"{where}: {cls.__name__} has no field {brief(name)}: {hint}")
+    try:
+        return from_json(cls, {**data, **changes}, where)
+    except CheckpointError as error:
+        raise ConfigError(str(error)) from error
 
 
 def differences(stored: Any, asked: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:

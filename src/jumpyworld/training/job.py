@@ -41,7 +41,8 @@ class TrainingJob:
     spec: Mapping[str, Any] = field(default_factory=dict)
     """Shapes and whatever else the loader needs to build the model; plain values."""
     fingerprints: Mapping[str, str | None] = field(default_factory=dict)
-    """Hashes of what it is trained on (``dataset``, ``policy``), the same for a resumed run."""
+    """Hashes and names of what it is trained on (``dataset``, ``domain``, ``policy``,
+    ``policy_name``), the same for a resumed run."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,100 @@
+"""``jumpy train``: policies, geometric horizon models and one-step world models."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+import tyro
+
+from jumpyworld.cli.train_loop import TrainCommand, warn
+
+# jumpy train policy gcbc --dataset data --preset small --out runs/gcbc
+# jumpy train ghm --dataset data --policy runs/gcbc --preset small --out runs/ghm
+# jumpy train world-model --dataset data --minutes 10 --out runs/wm
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy(TrainCommand):
+    """Train a goal-conditioned policy.
+
+    The same command with the same --out continues a run that was stopped, bit for bit.
+    """
+
+    name: tyro.conf.Positional[str]
+    """Algorithm: gcbc, hfbc, crl, gctd3, gc1s, hiql or sharsa."""
+
+    def job(self, dataset):
+        """Return the policy's job; presets differ between domains."""
+        from jumpyworld import policies
+        from jumpyworld.policies.job import policy_job
+
+        config_type = policies.get(self.name).config
+        domain = {} if dataset.domain is None else {"domain": dataset.domain}
+        config = config_type.preset(self.preset, **domain)
+        return policy_job(self.name, dataset, self.changed(config))
+
+
+@dataclasses.dataclass(frozen=True)
+class GHM(TrainCommand):
+    """Train a geometric horizon model: where a policy will be, some steps from now.
+
+    The same command with the same --out continues a run that was stopped, bit for bit.
+    """
+
+    policy: str
+    """Whose future: a run or checkpoint folder; or scripted (pointmaze), or scripted:REACH, which
+    goes for goals at most REACH cells away."""
+    policy_seed: int | None = None
+    """Which seed of a policy trained with several."""
+    objective: Literal["td-hc", "td-flow"] = "td-hc"
+    """With horizon consistency, or without (hc_fraction = 0)."""
+
+    def job(self, dataset):
+        """Return the model's job, with the policy as part of its data."""
+        from jumpyworld.errors import ConfigError
+        from jumpyworld.ghm import GHMConfig
+        from jumpyworld.ghm.job import ghm_job
+        from jumpyworld.loading import load_policy
+
+        changes = {"hc_fraction": 0.0} if self.objective == "td-flow" else {}
+        config = self.changed(GHMConfig.preset(self.preset, dataset.domain or "", **changes))
+        if (config.hc_fraction == 0) != (self.objective == "td-flow"):
+            raise ConfigError(
+                f"--set hc_fraction={config.hc_fraction:g} is not --objective {self.objective}"
+            )
+        found = load_policy(self.policy, dataset.domain, seed=self.policy_seed, warn=warn)
+        job = ghm_job(
+            dataset,
+            found.policy,
+            config,
+            policy_fingerprint=found.fingerprint,
+            policy_name=found.name,
+        )
+        if found.domain != dataset.domain:
+            warn(f"{self.policy}: trained on {found.domain}, but the data are {dataset.domain}")
+        return job
+
+
+@dataclasses.dataclass(frozen=True)
+class WorldModel(TrainCommand):
+    """Train a one-step world model, for planning over actions.
+
+    The same command with the same --out continues a run that was stopped, bit for bit.
+    """
+
+    def job(self, dataset):
+        """Return the model's job."""
+        from jumpyworld.ghm import WorldModelConfig
+        from jumpyworld.ghm.job import world_model_job
+
+        return world_model_job(dataset, self.changed(WorldModelConfig.preset(self.preset)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train policies and models; interrupted, the same command continues."""
+
+    command: Annotated[Policy | GHM | WorldModel, tyro.conf.arg(name="")]
+
+    def run(self) -> None:
+        """Run the chosen command."""
+        self.command.run()
