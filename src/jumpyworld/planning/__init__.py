@@ -1,0 +1,70 @@
+"""Planning: compose policies to solve tasks that none of them solves alone.
+
+    planner = CompPlan(ghm, policy, horizons=(50, 50, 100), discount=0.999,
+                       proposal=GoalProposal(256), search=Elimination())
+    plan = planner(key, state, goal_task(domain, goal))
+
+``gsp`` holds the mathematics of switching policies, ``estimate`` the value of a sequence,
+``proposals`` where candidates come from, ``search`` how chains are spent on them.
+"""
+
+from jumpyworld.planning.actionplan import ActionPlan, OneStep
+from jumpyworld.planning.base import AbstractPlanner, decide
+from jumpyworld.planning.compplan import CompPlan
+from jumpyworld.planning.gpi import GGPI, GPI
+from jumpyworld.planning.gsp import (
+    discounts_of_horizons,
+    effective_discounts,
+    gsp_weights,
+    sequence_value,
+    switching_probabilities,
+)
+from jumpyworld.planning.plan import Memory, Plan
+from jumpyworld.planning.presets import PAPER, PlanningPreset, fast_search, planning_preset
+from jumpyworld.planning.proposals import (
+    AbstractProposal,
+    BaseProposal,
+    GoalProposal,
+    HighLevelProposal,
+    ListProposal,
+    MixtureProposal,
+    OneZProposal,
+    UnconditionalProposal,
+)
+from jumpyworld.planning.search import Elimination, Uniform
+from jumpyworld.planning.tasks import Task, goal_task
+from jumpyworld.planning.zeroshot import ZeroShot
+
+__all__ = [
+    "GGPI",
+    "GPI",
+    "PAPER",
+    "AbstractPlanner",
+    "AbstractProposal",
+    "ActionPlan",
+    "BaseProposal",
+    "CompPlan",
+    "Elimination",
+    "GoalProposal",
+    "HighLevelProposal",
+    "ListProposal",
+    "Memory",
+    "MixtureProposal",
+    "OneStep",
+    "OneZProposal",
+    "Plan",
+    "PlanningPreset",
+    "Task",
+    "UnconditionalProposal",
+    "Uniform",
+    "ZeroShot",
+    "decide",
+    "discounts_of_horizons",
+    "effective_discounts",
+    "fast_search",
+    "goal_task",
+    "gsp_weights",
+    "planning_preset",
+    "sequence_value",
+    "switching_probabilities",
+]

@@ -1,0 +1,252 @@
+"""The callable that every planner is.
+
+    plan  = planner(key, state, task)                  one state
+    plans = planner.batch(keys, states, task)          many environments in one call
+    action = planner.follow(key, state, plan)          between two plans: pi of the plan's first z
+
+A planner is a pytree and enters its compiled functions as an *argument*: weights caught in a
+closure would be compiled in as constants. What is compiled depends on the planner's settings, on
+shapes and on the reward function, and on nothing else; goals, states, keys and weights are data.
+
+Shapes: E environments, d state, da action.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jumpyworld.errors import JumpyError, PlanError
+from jumpyworld.planning.plan import Memory, Plan
+from jumpyworld.planning.tasks import Task
+from jumpyworld.policies.base import as_key
+
+T = TypeVar("T")
+
+
+class AbstractPlanner(eqx.Module):
+    """Chooses an action, and a sequence of policies to follow, for any task."""
+
+    @abc.abstractmethod
+    def plan(
+        self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, memory: Memory | None
+    ) -> Plan:
+        """Return the plan for one state; pure and traceable, compiled by the methods below."""
+
+    @abc.abstractmethod
+    def act_between(
+        self, key: PRNGKeyArray, state: Float[Array, " d"], plan: Plan
+    ) -> Float[Array, " da"]:
+        """Return the action at a state after the plan's first one; pure and traceable."""
+
+    @property
+    def environments_at_once(self) -> int:
+        """How many environments ``batch`` plans for side by side; the rest wait their turn."""
+        return 2**30
+
+    def check_widths(self, state_width: int, task: Task) -> None:
+        """Raise PlanError where a state or goal cannot be what the planner's parts expect."""
+
+    def remember(self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task) -> Memory | None:
+        """Return the memory to begin with: None where the planner keeps none."""
+        del key, state, task
+        return None
+
+    def within(
+        self,
+        budget_ms: float,
+        key: PRNGKeyArray,
+        state: Float[Array, " d"],
+        task: Task,
+        memory: Memory | None,
+    ) -> Plan:
+        """Return the best plan that a time budget allows; here, the plan."""
+        del budget_ms
+        return _plan(self, key, state, task, memory)
+
+    def __call__(
+        self,
+        key: PRNGKeyArray,
+        state: Float[Array, " d"],
+        task: Task,
+        memory: Memory | None = None,
+        *,
+        budget_ms: float | None = None,
+    ) -> Plan:
+        """Plan for one state.
+
+        Args:
+            key: randomness.
+            state: in raw units [d].
+            task: reward and goal.
+            memory: the last plan's, if the planner keeps any (``warm_start``).
+            budget_ms: stop between rounds of the search rather than take longer; what was spent is
+                in the plan. The first round is always played, and the first call compiles.
+
+        Raises:
+            PlanError: the request cannot be answered; the message names the field.
+        """
+        key, state = as_key(key), self._check(state, task, ndim=1)
+        memory = memory if memory is not None else self.remember(key, state, task)
+        if budget_ms is None:
+            plan = _guarded(_plan, self, key, state, task, memory)
+        else:
+            plan = _guarded(self.within, budget_ms, key, state, task, memory)
+        return _finite(plan)
+
+    def batch(
+        self,
+        keys: PRNGKeyArray,
+        states: Float[Array, "E d"],
+        task: Task,
+        memory: Memory | None = None,
+    ) -> Plan:
+        """Plan for many environments at once; each as ``__call__`` would, given its key.
+
+        Args:
+            keys: one per environment [E].
+            states: in raw units [E, d].
+            task: one reward; one goal per environment [E, ...], or none.
+            memory: the last batch's, if the planner keeps any.
+
+        Returns:
+            A Plan whose arrays have a leading axis E, without ``candidates``.
+        """
+        states = self._check(states, task, ndim=2)
+        if task.goal is not None and task.goal.shape[:1] != states.shape[:1]:
+            raise PlanError(
+                f"goal of shape {task.goal.shape}: a batch of {len(states)} states needs one each"
+            )
+        if memory is None:
+            goal = None if task.goal is None else task.goal[0]
+            one = self.remember(as_key(keys[0]), states[0], Task(task.reward, goal))
+            spread = lambda x: jnp.broadcast_to(x, (len(states), *x.shape))  # noqa: E731
+            memory = jax.tree.map(spread, one)
+        return _finite(_guarded(_plan_batch, self, keys, states, task, memory))
+
+    def follow(
+        self, key: PRNGKeyArray, state: Float[Array, " d"], plan: Plan
+    ) -> Float[Array, " da"]:
+        """Return the action at a state between two plans: of pi_{z_1}, drawn there and then.
+
+        Paper: section on planning frequency; the stored action is executed once only.
+        """
+        return _guarded(_follow, self, as_key(key), jnp.asarray(state, float), plan)
+
+    def follow_batch(
+        self, keys: PRNGKeyArray, states: Float[Array, "E d"], plans: Plan
+    ) -> Float[Array, "E da"]:
+        """Return what ``follow`` does, for many environments [E]."""
+        return _guarded(_follow_batch, self, keys, jnp.asarray(states, float), plans)
+
+    def _check(self, state: Any, task: Any, ndim: int) -> Array:
+        if not isinstance(task, Task):
+            raise PlanError(f"task={task!r}: must be a Task, such as goal_task(domain, goal)")
+        shape = np.shape(state)
+        if len(shape) != ndim or 0 in shape:
+            wanted = "[d]" if ndim == 1 else "[E, d]"
+            raise PlanError(f"state of shape {shape}: must be {wanted}")
+        if not isinstance(state, Tracer):
+            bad = ~np.isfinite(np.asarray(state))
+            if bad.any():
+                raise PlanError(f"state: {bad.sum()} values are not finite, first at {_first(bad)}")
+        self.check_widths(shape[-1], task)
+        return jnp.asarray(state, float)
+
+
+def decide(
+    planner: AbstractPlanner,
+    keys: PRNGKeyArray,
+    states: Float[Array, "E d"],
+    task: Task,
+    *,
+    step: int,
+    replan_every: int = 1,
+    plans: Plan | None = None,
+) -> tuple[Float[Array, "E da"], Plan]:
+    """Return the actions of a control step, and the plans in force after it.
+
+    Every ``replan_every`` steps it plans and executes the planned action; in between it follows the
+    first policy of the plan. Paper: section on planning frequency.
+
+    Args:
+        planner: who plans.
+        keys: one per environment, fresh at every step [E].
+        states: [E, d].
+        task: with one goal per environment.
+        step: control steps since the episodes began.
+        replan_every: n.
+        plans: what the last step returned; None at the first.
+    """
+    if plans is None or step % replan_every == 0:
+        plans = planner.batch(keys, states, task, None if plans is None else plans.memory)
+        return plans.action, plans
+    return planner.follow_batch(keys, states, plans), plans
+
+
+@eqx.filter_jit
+def _plan(
+    planner: AbstractPlanner, key: PRNGKeyArray, state: Array, task: Task, memory: Memory | None
+) -> Plan:
+    return planner.plan(key, state, task, memory)
+
+
+@eqx.filter_jit
+def _plan_batch(
+    planner: AbstractPlanner, keys: PRNGKeyArray, states: Array, task: Task, memory: Memory | None
+) -> Plan:
+    def one(row: tuple[PRNGKeyArray, Array, Array | None, Memory | None]) -> Plan:
+        key, state, goal, remembered = row
+        plan = planner.plan(key, state, Task(task.reward, goal), remembered)
+        return eqx.tree_at(lambda p: p.candidates, plan, None, is_leaf=lambda x: x is None)
+
+    rows = (keys, states, task.goal, memory)
+    if planner.environments_at_once >= len(states):
+        return jax.vmap(one)(rows)
+    return jax.lax.map(one, rows, batch_size=planner.environments_at_once)
+
+
+@eqx.filter_jit
+def _follow(planner: AbstractPlanner, key: PRNGKeyArray, state: Array, plan: Plan) -> Array:
+    return planner.act_between(key, state, plan)
+
+
+@eqx.filter_jit
+def _follow_batch(
+    planner: AbstractPlanner, keys: PRNGKeyArray, states: Array, plans: Plan
+) -> Array:
+    return jax.vmap(planner.act_between)(keys, states, plans)
+
+
+def _guarded(function: Callable[..., T], *args: Any) -> T:
+    """Call, and turn an error of a policy on the host, which JAX wraps, into one line."""
+    try:
+        return jax.block_until_ready(function(*args))
+    except jax.errors.JaxRuntimeError as error:
+        lines = f"{error}".strip().splitlines()
+        named = [line for line in lines if "Error: " in line]
+        raise PlanError(f"policy or model: {(named or lines)[-1].strip()}") from error
+    except JumpyError:
+        raise
+
+
+def _finite(plan: Plan) -> Plan:
+    if isinstance(plan.action, Tracer):
+        return plan
+    bad = ~np.isfinite(np.asarray(plan.action))
+    if bad.any():
+        raise PlanError(
+            f"action: the policy returned {bad.sum()} values that are not finite, first at "
+            f"{_first(bad)}; invalid candidates: {np.asarray(plan.invalid).max()}"
+        )
+    return plan
+
+
+def _first(bad: np.ndarray) -> tuple[int, ...]:
+    return tuple(np.argwhere(bad)[0].tolist())

@@ -1,0 +1,417 @@
+"""CompPlan: choose a first action and a sequence of policies by random shooting.
+
+    z^(i) ~ proposal(s),  a_1^(i) ~ pi_{z_1}(s)                    M candidates
+    value^(i) = mean over N chains of sum_k w_k r(S_k)              ``estimate``, ``search``
+    execute a_1 of the best; then follow pi of its z_1              until the next plan
+
+Paper: Eq. planning, algorithm compplan. Its relatives are the same with other switching
+probabilities (section 3.3): one policy for ever is GPI, equal probabilities are GGPI, a switch
+after every step is planning over primitive actions (``gpi``, ``actionplan``).
+
+Extensions, all off by default: the base policy and the last plan among the candidates, a margin
+for leaving them, elimination, the objective V. Where no candidate finds any reward, the base policy
+acts.
+
+Shapes: M candidates, K segments, d state, da action, dz policy-encoding dimensions.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jumpyworld.errors import ConfigError, PlanError
+from jumpyworld.flows import Solver
+from jumpyworld.planning.base import AbstractPlanner
+from jumpyworld.planning.estimate import Question, candidate_values
+from jumpyworld.planning.gsp import Tail, discounts_of_horizons, gsp_weights
+from jumpyworld.planning.plan import Memory, Plan
+from jumpyworld.planning.proposals import AbstractProposal
+from jumpyworld.planning.repertoire import (
+    Repertoire,
+    SampleActions,
+    SampleSuccessors,
+    draw_actions,
+)
+from jumpyworld.planning.search import (
+    Elimination,
+    Pool,
+    Search,
+    Uniform,
+    open_pool,
+    play_round,
+)
+from jumpyworld.planning.tasks import Task
+
+Objective = Literal["q", "v"]
+
+
+class CompPlan(AbstractPlanner):
+    """Plans over sequences of policies.
+
+    Attributes:
+        repertoire: policies, their model, and the ODE settings of planning.
+        base: what acts when there is no plan; the policy itself by default.
+        proposal: makes candidates.
+        betas: effective discounts [K].
+        weights: of the segments [K].
+        search: how chains are spent.
+        objective: ``q`` scores a first action and executes it; ``v`` averages over first actions
+            and draws a fresh one.
+        include_base: let the base policy's own sequence stand among the candidates.
+        warm_start: how many of the last plan's best sequences stand among the candidates.
+        margin: how much more than the last plan (or else the base policy) another candidate must
+            be worth to be chosen, in units of the value.
+        max_rows: chains alive at once.
+        precision: of matrix products while planning, in JAX's names; None for the default.
+    """
+
+    repertoire: Repertoire
+    base: SampleActions | None
+    proposal: AbstractProposal
+    betas: Float[Array, " K"]
+    weights: Float[Array, " K"]
+    search: Search = eqx.field(static=True)
+    objective: Objective = eqx.field(static=True)
+    include_base: bool = eqx.field(static=True)
+    warm_start: int = eqx.field(static=True)
+    margin: float = eqx.field(static=True)
+    max_rows: int = eqx.field(static=True)
+    precision: str | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        ghm: SampleSuccessors,
+        policy: SampleActions,
+        *,
+        horizons: Sequence[float],
+        discount: float,
+        proposal: AbstractProposal,
+        search: Search | None = None,
+        objective: Objective = "q",
+        tail: Tail = "truncate",
+        solver: Solver | None = None,
+        num_steps: int | None = None,
+        precision: str | None = None,
+        action_limit: float | None = 1.0,
+        base: SampleActions | None = None,
+        include_base: bool = False,
+        warm_start: int = 0,
+        margin: float = 0.0,
+        max_rows: int = 2**16,
+        allow_extrapolation: bool = False,
+    ):
+        """Check and keep the settings.
+
+        Args:
+            ghm: the model, anything with ``sample(key, states, actions, z, gamma)``.
+            policy: pi, anything with ``sample(key, states, z)``.
+            horizons: mean steps of each segment, at least 1; 1 is a single step.
+            discount: the global one; its horizon 1 / (1 - discount) bounds the others.
+            proposal: makes candidates.
+            search: by default the paper's 256 chains for each.
+            objective: ``q`` or ``v``.
+            tail: ``truncate`` or ``absorb``; see ``gsp``.
+            solver: ODE solver while planning; the model's own by default.
+            num_steps: ODE steps while planning; the model's own by default.
+            precision: of matrix products, such as ``bfloat16``.
+            action_limit: largest size of an action's entries; None for no limit.
+            base: what acts when there is no plan, with the goal as its z.
+            include_base: add the candidate z_k = g for all k.
+            warm_start: add so many sequences of the last plan.
+            margin: needed to leave the last plan, or else the base policy.
+            max_rows: chains alive at once; more are taken in turns.
+            allow_extrapolation: let horizons exceed what the model was trained for.
+
+        Raises:
+            ConfigError: a setting is wrong; the message names it and its value.
+        """
+        betas = discounts_of_horizons(horizons)
+        weights = gsp_weights(betas, discount, tail)
+        trained = float(getattr(ghm, "gamma_max", 1.0))
+        for horizon, beta in zip(horizons, betas.tolist(), strict=True):
+            if beta > trained + 1e-6 and not allow_extrapolation:
+                raise ConfigError(
+                    f"horizons: {horizon:g} steps (beta={beta:g}) is beyond the "
+                    f"{1 / (1 - trained):g} steps that the model was trained for "
+                    f"(gamma_max={trained:g}); allow_extrapolation=True asks anyway"
+                )
+        self.repertoire = Repertoire(ghm, policy, solver, num_steps, action_limit)
+        self.base, self.proposal = base, proposal
+        self.betas, self.weights = jnp.asarray(betas), jnp.asarray(weights)
+        self.search = Uniform(256) if search is None else search
+        self.objective, self.include_base = objective, include_base
+        self.warm_start, self.margin = warm_start, margin
+        self.max_rows, self.precision = max_rows, precision
+        self._check_settings()
+
+    def _check_settings(self) -> None:
+        def require(ok: bool, text: str) -> None:
+            if not ok:
+                raise ConfigError(text)
+
+        require(self.objective in ("q", "v"), f"objective={self.objective!r}: must be 'q' or 'v'")
+        require(self.warm_start >= 0, f"warm_start={self.warm_start}: must be at least 0")
+        require(self.margin >= 0, f"margin={self.margin:g}: must be at least 0")
+        require(
+            self.margin == 0 or self.include_base or self.warm_start > 0,
+            f"margin={self.margin:g}: needs include_base or warm_start, to compare with",
+        )
+        require(
+            self.warm_start <= self.proposal.count,
+            f"warm_start={self.warm_start}: exceeds the {self.proposal.count} candidates",
+        )
+        steps = self.repertoire.num_steps
+        require(steps is None or steps >= 1, f"num_steps={steps}: must be at least 1")
+        most = max([s for _, s in self.search.schedule(self.num_candidates)] + [self.search.fresh])
+        require(
+            self.max_rows >= most,
+            f"max_rows={self.max_rows}: below the {most} samples of one candidate",
+        )
+        if isinstance(self.search, Elimination):
+            first = self.search.rounds[0][0]
+            require(
+                first >= self.proposal.count,
+                f"rounds: the first takes {first} of {self.proposal.count} candidates",
+            )
+
+    @property
+    def num_candidates(self) -> int:
+        """Candidates of a plan: proposed, remembered and the base policy's."""
+        return self.proposal.count + self.warm_start + int(self.include_base)
+
+    @property
+    def environments_at_once(self) -> int:
+        """As many as ``max_rows`` has room for in the widest round; at least one."""
+        widest = max(count * n for count, n in self.search.schedule(self.num_candidates))
+        return max(1, self.max_rows // widest)
+
+    def check_widths(self, state_width: int, task: Task) -> None:
+        """Raise PlanError where a state or goal cannot be what the model and policy expect."""
+        for part in (self.repertoire.model, self.repertoire.policy):
+            width = getattr(part, "observation_dim", state_width)
+            if width != state_width:
+                raise PlanError(
+                    f"state: has {state_width} values, {type(part).__name__} has states of {width}"
+                )
+        width = getattr(self.repertoire.policy, "z_dim", None)
+        goal = task.goal
+        if self.include_base and goal is not None and width not in (None, goal.shape[-1]):
+            raise PlanError(
+                f"goal of shape {goal.shape}: the last dimension must be {width}, as z's"
+            )
+
+    def plan(
+        self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, memory: Memory | None
+    ) -> Plan:
+        """Return the plan for one state."""
+        pool = self.open(key, state, task, memory)
+        for number in range(len(self.search.schedule(self.num_candidates))):
+            pool = self.play(key, state, task, pool, number)
+        return self.conclude(key, state, task, memory, pool)
+
+    def open(
+        self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, memory: Memory | None
+    ) -> Pool:
+        """Draw the candidates and their first actions.
+
+        They stand in this order: the base policy's, the remembered ones, the proposed ones.
+        """
+        with _precision(self.precision):
+            keys = jax.random.split(_subkeys(key)[0], 2)
+            z = self.proposal.sample(keys[0], self._question(state, task))
+            if self.warm_start:
+                # Without a last plan, proposals stand in: shapes are the same in every call.
+                fill = z[: self.warm_start]
+                z = jnp.concatenate([fill if memory is None else _or(memory, fill), z])
+            if self.include_base:
+                z = jnp.concatenate([_base_sequence(z, task)[None], z])
+            states = jnp.broadcast_to(state, (len(z), *state.shape))
+            actions = self.repertoire.act(keys[1], states, z[:, 0])
+        protected = jnp.zeros(len(z), bool)
+        if self.margin > 0:
+            index, exists = self._incumbent(memory)
+            protected = protected.at[index].set(exists)
+        rounds = self.search.schedule(self.num_candidates)
+        return open_pool(z, actions, protected, len(rounds))
+
+    def play(
+        self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, pool: Pool, number: int
+    ) -> Pool:
+        """Play one round of the search."""
+        with _precision(self.precision):
+            return play_round(
+                _subkeys(key)[1],
+                self._question(state, task),
+                pool,
+                self.search,
+                number,
+                shared_action=self.objective == "q",
+                max_rows=self.max_rows,
+            )
+
+    def conclude(
+        self,
+        key: PRNGKeyArray,
+        state: Float[Array, " d"],
+        task: Task,
+        memory: Memory | None,
+        pool: Pool,
+    ) -> Plan:
+        """Choose among the candidates of the last round."""
+        fresh_key, act_key = jax.random.split(_subkeys(key)[2])
+        scores = jnp.where(pool.alive, pool.scores, jnp.full_like(pool.scores, -jnp.inf))
+        order = jax.lax.top_k(scores, max(1, self.warm_start))[1]
+        best = order[0]
+        if self.margin > 0:
+            held, exists = self._incumbent(memory)
+            leave = ~exists | (scores[best] > scores[held] + self.margin)
+            best = jnp.where(leave, best, held)
+        z, action, value = pool.z[best], pool.actions[best], scores[best]
+        if self.objective == "v":
+            action = self.repertoire.act(act_key, state[None], z[:1])[0]
+        if self.search.fresh:
+            value = self._fresh_value(fresh_key, state, task, pool, best)
+        chosen, nothing = best.astype(jnp.int32), pool.no_reward
+        base_z = _base_sequence_or_none(pool.z, task)
+        if base_z is not None:
+            base = self.repertoire.policy if self.base is None else self.base
+            limit = self.repertoire.action_limit
+            way_out = draw_actions(base, act_key, state[None], base_z[:1], limit)[0]
+            action = jnp.where(nothing, way_out.astype(action.dtype), action)
+            z = jnp.where(nothing, base_z, z)
+            chosen = jnp.where(nothing, jnp.full_like(chosen, -1), chosen)
+        remembered = None
+        if self.warm_start:
+            # The chosen sequence first: it is the one that a margin protects.
+            others = pool.z[order[: self.warm_start]]
+            remembered = Memory(others.at[0].set(z), ~nothing)
+        return Plan(
+            action=action,
+            z=z,
+            value=jnp.where(nothing, jnp.zeros_like(value), value),
+            candidate_values=pool.means,
+            candidates=pool.z,
+            chosen=chosen,
+            spent=pool.spent,
+            evaluations=self._evaluations(pool),
+            all_zero=nothing,
+            invalid=(~jnp.isfinite(pool.means)).sum(dtype=jnp.int32),
+            weight_sum=self.weights.sum(),
+            memory=remembered,
+        )
+
+    def act_between(
+        self, key: PRNGKeyArray, state: Float[Array, " d"], plan: Plan
+    ) -> Float[Array, " da"]:
+        """Return an action of pi_{z_1}, or of the base policy where there was no plan."""
+        limit = self.repertoire.action_limit
+        action = self.repertoire.act(key, state[None], plan.z[:1])[0]
+        if self.base is None:
+            return action
+        base = draw_actions(self.base, key, state[None], plan.z[:1], limit)[0]
+        return jnp.where(plan.chosen < 0, base.astype(action.dtype), action)
+
+    def remember(self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task) -> Memory | None:
+        """Return an empty memory of the right shape."""
+        if not self.warm_start:
+            return None
+        z: Any = eqx.filter_eval_shape(
+            lambda k, s: self.proposal.sample(k, self._question(s, task)), key, state
+        )
+        return Memory(jnp.zeros((self.warm_start, *z.shape[1:]), z.dtype), jnp.zeros((), bool))
+
+    def within(
+        self,
+        budget_ms: float,
+        key: PRNGKeyArray,
+        state: Float[Array, " d"],
+        task: Task,
+        memory: Memory | None,
+    ) -> Plan:
+        """Play rounds while the next one is expected to end in time."""
+        if not budget_ms >= 0:
+            raise PlanError(f"budget_ms={budget_ms:g}: must be at least 0")
+        start = time.perf_counter()
+        pool = jax.block_until_ready(_open(self, key, state, task, memory))
+        opened, chains = time.perf_counter(), 0
+        for number, (count, samples) in enumerate(self.search.schedule(self.num_candidates)):
+            now = time.perf_counter()
+            expected = (now - opened) / chains * count * samples if chains else 0.0
+            if number and (now - start + expected) * 1e3 > budget_ms:
+                break
+            pool = jax.block_until_ready(_play(self, key, state, task, pool, number))
+            chains += count * samples
+        return _conclude(self, key, state, task, memory, pool)
+
+    def _question(self, state: Array, task: Task) -> Question:
+        return Question(self.repertoire, task, state, self.betas, self.weights)
+
+    def _incumbent(self, memory: Memory | None) -> tuple[Array, Array]:
+        """Return which candidate a margin protects (remembered, or else the base's), if any."""
+        remembers = self.warm_start > 0 and memory is not None
+        valid = memory.valid if remembers and memory is not None else jnp.zeros((), bool)
+        index = jnp.where(valid, int(self.include_base), 0)
+        return index, valid | self.include_base
+
+    def _fresh_value(
+        self, key: PRNGKeyArray, state: Array, task: Task, pool: Pool, best: Array
+    ) -> Array:
+        with _precision(self.precision):
+            values = candidate_values(
+                key,
+                self._question(state, task),
+                pool.actions[best][None] if self.objective == "q" else None,
+                pool.z[best][None],
+                self.search.fresh,
+                common_noise=False,
+                max_rows=self.max_rows,
+            )
+        return values.mean()
+
+    def _evaluations(self, pool: Pool) -> Array:
+        segments = pool.z.shape[1]
+        chains = pool.spent.sum(dtype=jnp.int32) + self.search.fresh
+        jumps = chains * segments + self.proposal.jumps(segments)
+        return jumps * self.repertoire.evaluations_per_jump
+
+
+_open = eqx.filter_jit(CompPlan.open)
+_play = eqx.filter_jit(CompPlan.play)
+_conclude = eqx.filter_jit(CompPlan.conclude)
+
+
+def _subkeys(key: PRNGKeyArray) -> PRNGKeyArray:
+    """Return the keys of proposals, search and conclusion."""
+    return jax.random.split(key, 3)
+
+
+def _precision(name: str | None) -> AbstractContextManager[None]:
+    return jax.default_matmul_precision(name) if name else nullcontext()
+
+
+def _or(memory: Memory, fill: Array) -> Array:
+    return jnp.where(memory.valid, memory.z.astype(fill.dtype), fill)
+
+
+def _base_sequence_or_none(z: Array, task: Task) -> Array | None:
+    """Return z_k = g for all k [K, dz], or None where the goal cannot be a z."""
+    goal = task.goal
+    if goal is None or goal.shape != z.shape[2:]:
+        return None
+    return jnp.broadcast_to(goal.astype(z.dtype), z.shape[1:])
+
+
+def _base_sequence(z: Array, task: Task) -> Array:
+    base = _base_sequence_or_none(z, task)
+    if base is None:
+        shape = None if task.goal is None else task.goal.shape
+        raise PlanError(
+            f"include_base: needs a goal of shape {z.shape[2:]} as z's, the task's is {shape}"
+        )
+    return base

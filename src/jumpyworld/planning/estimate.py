@@ -1,0 +1,133 @@
+"""The value of a sequence of policies, by chained samples.
+
+    (S_0, A_0) = (s, a_1);   for k = 1..K
+        S_k ~ m_{beta_k} of pi_{z_k} at (S_{k-1}, A_{k-1})
+        A_k ~ pi_{z_{k+1}}(S_k)                              not drawn after the last segment
+    value = sum_k w_k r(S_k)
+
+Paper: lemma gsp q-function and lines 10-18 of algorithm compplan. All shapes are static.
+
+Shapes: M candidates, N chains of each, K segments, d state, da action, dz policy encoding.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jumpyworld.planning.gsp import sequence_value
+from jumpyworld.planning.repertoire import Repertoire
+from jumpyworld.planning.tasks import Task
+
+
+class Question(eqx.Module):
+    """What every candidate of one plan is judged by.
+
+    Attributes:
+        repertoire: policies and their model.
+        task: reward and goal.
+        state: where the plan starts [d].
+        betas: effective discounts [K].
+        weights: of the segments [K].
+    """
+
+    repertoire: Repertoire
+    task: Task
+    state: Float[Array, " d"]
+    betas: Float[Array, " K"]
+    weights: Float[Array, " K"]
+
+
+def chain_states(
+    key: PRNGKeyArray,
+    question: Question,
+    action: Float[Array, " da"] | None,
+    z: Float[Array, "K dz"],
+    num_samples: int,
+) -> tuple[Float[Array, "K N d"], Float[Array, "K N da"]]:
+    """Return the states S_1..S_K of N chains, and the actions A_0..A_{K-1} that led to them.
+
+    Args:
+        key: randomness.
+        question: what is asked.
+        action: a_1, shared by all chains (objective ``q``); None lets each chain draw its own from
+            pi_{z_1} (objective ``v``).
+        z: the sequence [K, dz].
+        num_samples: N.
+    """
+    ask = question.repertoire
+
+    def rows(value: Array) -> Array:
+        return jnp.broadcast_to(value, (num_samples, *value.shape))
+
+    def segment(
+        states: Array, step: tuple[PRNGKeyArray, Array, Array], actions: Array | None = None
+    ) -> tuple[Array, tuple[Array, Array]]:
+        segment_key, z_k, beta = step
+        act_key, jump_key = jax.random.split(segment_key)
+        if actions is None:
+            actions = ask.act(act_key, states, rows(z_k))
+        successors = ask.jump(jump_key, states, actions, rows(z_k), beta)
+        return successors, (successors, actions)
+
+    keys = jax.random.split(key, z.shape[0])
+    # The first segment stands outside the loop, as its action may be given; so no A_K is drawn.
+    first = None if action is None else rows(action)
+    states, head = segment(rows(question.state), (keys[0], z[0], question.betas[0]), first)
+    _, tail = jax.lax.scan(segment, states, (keys[1:], z[1:], question.betas[1:]))
+    joined = [jnp.concatenate([a[None], b]) for a, b in zip(head, tail, strict=True)]
+    return joined[0], joined[1]
+
+
+def chain_values(
+    key: PRNGKeyArray,
+    question: Question,
+    action: Float[Array, " da"] | None,
+    z: Float[Array, "K dz"],
+    num_samples: int,
+) -> Float[Array, " N"]:
+    """Return N single-sample estimates of the value of one sequence.
+
+    A chain that meets a state, action or reward that is not finite is worth NaN: an indicator of
+    NaN would be an innocent zero. Arguments are those of ``chain_states``.
+    """
+    states, actions = chain_states(key, question, action, z, num_samples)
+    rewards = question.task.rewards(states)
+    sound = jnp.isfinite(states).all(-1) & jnp.isfinite(actions).all(-1)
+    rewards = jnp.where(sound, rewards, jnp.full_like(rewards, jnp.nan))
+    return sequence_value(rewards.T, question.weights.astype(rewards.dtype))
+
+
+def candidate_values(
+    key: PRNGKeyArray,
+    question: Question,
+    actions: Float[Array, "M da"] | None,
+    z: Float[Array, "M K dz"],
+    num_samples: int,
+    *,
+    common_noise: bool,
+    max_rows: int,
+) -> Float[Array, "M N"]:
+    """Return N estimates of the value of each candidate.
+
+    Args:
+        key: randomness.
+        question: what is asked.
+        actions: a_1 of each candidate [M, da]; None for objective ``v``.
+        z: candidates [M, K, dz].
+        num_samples: N.
+        common_noise: chain j of every candidate sees the same noise, so that differences between
+            candidates are less noisy than their values.
+        max_rows: chains alive at once; more candidates are taken in turns.
+    """
+    keys = None if common_noise else jax.random.split(key, z.shape[0])
+
+    def one(candidate: tuple[PRNGKeyArray | None, Array | None, Array]) -> Array:
+        own_key, action, sequence = candidate
+        chosen = key if own_key is None else own_key
+        return chain_values(chosen, question, action, sequence, num_samples)
+
+    together = max(1, max_rows // num_samples)
+    if together >= z.shape[0]:
+        return jax.vmap(one)((keys, actions, z))
+    return jax.lax.map(one, (keys, actions, z), batch_size=together)

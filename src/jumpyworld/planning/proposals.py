@@ -1,0 +1,312 @@
+"""Where candidate sequences come from.
+
+    GoalProposal(256)              chains the model of pi_g: states on the base policy's own way
+    UnconditionalProposal(256)     chains the model of the behaviour that made the data
+    HighLevelProposal(hfbc, 32)    chains the high level of a hierarchical policy
+    ListProposal(z)                a user's own
+    BaseProposal()                 z_k = g for all k: the base policy itself
+    OneZProposal(proposal)         one z for all segments: selects a policy instead of composing
+    MixtureProposal((p, q))        all of these together
+
+A proposal makes a fixed number of candidates, its ``count``, so that shapes are static.
+
+Shapes: M candidates, K segments, d state, dz policy-encoding dimensions.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jumpyworld.errors import ConfigError, PlanError
+from jumpyworld.planning.estimate import Question
+
+
+class AbstractProposal(eqx.Module):
+    """A distribution over sequences z_1..z_K."""
+
+    @property
+    @abc.abstractmethod
+    def count(self) -> int:
+        """Number M of candidates."""
+
+    @abc.abstractmethod
+    def sample(self, key: PRNGKeyArray, question: Question) -> Float[Array, "M K dz"]:
+        """Draw all candidates for one state."""
+
+    def jumps(self, num_segments: int) -> int:
+        """Return how many samples of the model the candidates cost."""
+        del num_segments
+        return 0
+
+
+class _AbstractChain(AbstractProposal):
+    """Draws z_k from z_{k-1}, beginning at the state; all candidates at once."""
+
+    number: eqx.AbstractVar[int]
+    append_goal: eqx.AbstractVar[bool]
+
+    @property
+    def count(self) -> int:
+        """Number of candidates."""
+        return self.number
+
+    def __check_init__(self) -> None:
+        _check_count(self, self.number)
+
+    @abc.abstractmethod
+    def link(
+        self, key: PRNGKeyArray, question: Question, places: Float[Array, "M d"], beta: Array
+    ) -> Float[Array, "M d"]:
+        """Draw z_k for each z_{k-1}."""
+
+    def sample(self, key: PRNGKeyArray, question: Question) -> Float[Array, "M K dz"]:
+        """Draw all candidates for one state."""
+
+        def step(places: Array, segment: tuple[PRNGKeyArray, Array]) -> tuple[Array, Array]:
+            places = self.link(segment[0], question, places, segment[1])
+            return places, places
+
+        start = jnp.broadcast_to(question.state, (self.count, *question.state.shape))
+        keys = jax.random.split(key, len(question.betas))
+        z = jnp.swapaxes(jax.lax.scan(step, start, (keys, question.betas))[1], 0, 1)
+        if self.append_goal:
+            goal = goal_of(question, type(self).__name__)
+            z = z.at[:, -1].set(jnp.broadcast_to(goal, z[:, -1].shape))
+        return z
+
+
+class GoalProposal(_AbstractChain):
+    """Waypoints that the base policy would pass: A ~ pi_g(z_{k-1}), z_k ~ m_{beta_k} of pi_g.
+
+    Paper: algorithm goal-cond-proposal ("Conditional" in the planning table).
+
+    Attributes:
+        number: candidates.
+        goal: g [dz]; the task's by default.
+        append_goal: let the last z be g. The paper does not.
+    """
+
+    number: int = eqx.field(static=True)
+    goal: Float[Array, " dz"] | None = None
+    append_goal: bool = eqx.field(static=True, default=False)
+
+    def link(
+        self, key: PRNGKeyArray, question: Question, places: Float[Array, "M d"], beta: Array
+    ) -> Float[Array, "M d"]:
+        """Draw z_k for each z_{k-1}."""
+        act_key, jump_key = jax.random.split(key)
+        goal = goal_of(question, "GoalProposal") if self.goal is None else self.goal
+        goals = jnp.broadcast_to(goal, (self.number, *goal.shape))
+        actions = question.repertoire.act(act_key, places, goals)
+        return question.repertoire.jump(jump_key, places, actions, goals, beta)
+
+    def jumps(self, num_segments: int) -> int:
+        """Return how many samples of the model the candidates cost."""
+        return self.number * num_segments
+
+
+class UnconditionalProposal(_AbstractChain):
+    """States that the data pass, whatever the goal: z_k ~ m_{beta_k} of the behaviour.
+
+    Paper: algorithm uncond-proposal.
+
+    Attributes:
+        number: candidates.
+        append_goal: let the last z be g. The paper does not.
+    """
+
+    number: int = eqx.field(static=True)
+    append_goal: bool = eqx.field(static=True, default=False)
+
+    def link(
+        self, key: PRNGKeyArray, question: Question, places: Float[Array, "M d"], beta: Array
+    ) -> Float[Array, "M d"]:
+        """Draw z_k for each z_{k-1}."""
+        if not getattr(question.repertoire.model, "mask_action", True):
+            raise ConfigError(
+                "UnconditionalProposal: mask_action=False; this model's unconditional branch needs "
+                "an action, which a planner does not have"
+            )
+        return question.repertoire.jump(key, places, None, None, beta)
+
+    def jumps(self, num_segments: int) -> int:
+        """Return how many samples of the model the candidates cost."""
+        return self.number * num_segments
+
+
+class HighLevelProposal(_AbstractChain):
+    """Subgoals of a hierarchical policy: z_k ~ high level at (z_{k-1}, g), one lookahead apart.
+
+    Paper: section on base policies allows a high-level policy as the proposal distribution.
+
+    Attributes:
+        policy: with ``propose(key, states, goals)``, such as HFBC.
+        number: candidates.
+        append_goal: let the last z be g.
+    """
+
+    policy: Any
+    number: int = eqx.field(static=True)
+    append_goal: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self) -> None:
+        if not hasattr(self.policy, "propose"):
+            raise ConfigError(
+                f"HighLevelProposal: {type(self.policy).__name__} has no high level (propose)"
+            )
+
+    def link(
+        self, key: PRNGKeyArray, question: Question, places: Float[Array, "M d"], beta: Array
+    ) -> Float[Array, "M d"]:
+        """Draw z_k for each z_{k-1}."""
+        goal = goal_of(question, "HighLevelProposal")
+        return self.policy.propose(key, places, jnp.broadcast_to(goal, places.shape))
+
+
+class ListProposal(AbstractProposal):
+    """A user's own candidates, each taken once.
+
+    Attributes:
+        z: sequences [M, K, dz].
+    """
+
+    z: Float[Array, "M K dz"]
+
+    def __init__(self, z: Any, num_segments: int | None = None):
+        """Keep the list.
+
+        Args:
+            z: sequences [M, K, dz], or single policies [M, dz] with ``num_segments``.
+            num_segments: K, over which single policies are repeated.
+
+        Raises:
+            ConfigError: the list is empty, of another rank, or not finite.
+        """
+        array = np.asarray(z)
+        if array.ndim == 2 and num_segments is not None:
+            array = np.repeat(array[:, None], num_segments, axis=1)
+        if array.ndim != 3 or not array.size:
+            raise ConfigError(
+                f"ListProposal: z has shape {np.shape(z)}; must be [M, K, dz] with M >= 1, or "
+                "[M, dz] and num_segments"
+            )
+        if not np.isfinite(array).all():
+            raise ConfigError("ListProposal: z has values that are not finite")
+        self.z = jnp.asarray(array, float)
+
+    @property
+    def count(self) -> int:
+        """Length of the list."""
+        return self.z.shape[0]
+
+    def sample(self, key: PRNGKeyArray, question: Question) -> Float[Array, "M K dz"]:
+        """Return the list."""
+        if self.z.shape[1] != len(question.betas):
+            raise ConfigError(
+                f"ListProposal: sequences of {self.z.shape[1]} for {len(question.betas)} horizons"
+            )
+        return self.z
+
+
+class BaseProposal(AbstractProposal):
+    """The base policy's own sequence, z_k = g for all k; several differ in their first action.
+
+    Attributes:
+        number: candidates.
+    """
+
+    number: int = eqx.field(static=True, default=1)
+
+    def __check_init__(self) -> None:
+        _check_count(self, self.number)
+
+    @property
+    def count(self) -> int:
+        """Number of candidates."""
+        return self.number
+
+    def sample(self, key: PRNGKeyArray, question: Question) -> Float[Array, "M K dz"]:
+        """Return g, over and over."""
+        goal = goal_of(question, "BaseProposal")
+        return jnp.broadcast_to(goal, (self.number, len(question.betas), *goal.shape))
+
+
+class OneZProposal(AbstractProposal):
+    """One z for all segments of a candidate, picked at random from another proposal's sequence.
+
+    With it a planner selects a policy (GPI) over horizons that its model was trained for.
+
+    Attributes:
+        inner: makes the sequences.
+    """
+
+    inner: AbstractProposal
+
+    @property
+    def count(self) -> int:
+        """Number of candidates."""
+        return self.inner.count
+
+    def sample(self, key: PRNGKeyArray, question: Question) -> Float[Array, "M K dz"]:
+        """Draw all candidates for one state."""
+        inner_key, pick_key = jax.random.split(key)
+        z = self.inner.sample(inner_key, question)
+        pick = jax.random.randint(pick_key, (z.shape[0], 1, 1), 0, z.shape[1])
+        return jnp.broadcast_to(jnp.take_along_axis(z, pick, axis=1), z.shape)
+
+    def jumps(self, num_segments: int) -> int:
+        """Return how many samples of the model the candidates cost."""
+        return self.inner.jumps(num_segments)
+
+
+class MixtureProposal(AbstractProposal):
+    """The candidates of several proposals together.
+
+    Attributes:
+        parts: the proposals.
+    """
+
+    parts: tuple[AbstractProposal, ...]
+
+    def __check_init__(self) -> None:
+        if not self.parts:
+            raise ConfigError("MixtureProposal: parts=() proposes nothing")
+
+    @property
+    def count(self) -> int:
+        """Candidates of all parts."""
+        return sum(part.count for part in self.parts)
+
+    def sample(self, key: PRNGKeyArray, question: Question) -> Float[Array, "M K dz"]:
+        """Draw all candidates for one state, part after part."""
+        keys = jax.random.split(key, len(self.parts))
+        drawn = [part.sample(k, question) for k, part in zip(keys, self.parts, strict=True)]
+        return jnp.concatenate(drawn)
+
+    def jumps(self, num_segments: int) -> int:
+        """Return how many samples of the model the candidates cost."""
+        return sum(part.jumps(num_segments) for part in self.parts)
+
+
+def goal_of(question: Question, who: str) -> Float[Array, " dz"]:
+    """Return the task's goal as a z.
+
+    Raises:
+        PlanError: the task has none, or one that is not a vector.
+    """
+    goal = question.task.goal
+    if goal is None:
+        raise PlanError(f"{who}: goal=None; this needs a task with a goal")
+    if goal.ndim != 1:
+        raise PlanError(f"{who}: goal of shape {goal.shape}; must be a vector, as z is")
+    return goal
+
+
+def _check_count(proposal: AbstractProposal, number: int) -> None:
+    if number < 1:
+        raise ConfigError(f"{type(proposal).__name__}: number={number}; must be at least 1")

@@ -1,0 +1,106 @@
+"""The policies that a planner composes, and the model that says where each of them leads.
+
+Any object with ``sample(key, states, actions, z, gamma)`` can stand for the geometric horizon
+model, and any with ``sample(key, states, z)`` for the policy: exact samplers in tests, a user's
+own.
+
+Shapes: R rows, d state, da action, dz policy-encoding dimensions.
+"""
+
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jumpyworld.errors import JumpyError, PlanError
+from jumpyworld.flows import Solver
+from jumpyworld.planning.tasks import one_line
+
+
+class SampleActions(Protocol):
+    """A policy: a state and z to an action."""
+
+    def sample(self, key: PRNGKeyArray, states: Array, z: Array) -> Array:
+        """Draw one action per row."""
+        ...
+
+
+class SampleSuccessors(Protocol):
+    """A geometric horizon model: where pi_z is after a geometric number of steps."""
+
+    def sample(self, key: PRNGKeyArray, states: Array, actions: Any, z: Any, gamma: Any) -> Array:
+        """Draw one successor state per row; actions and z None for the behaviour's model."""
+        ...
+
+
+class Repertoire(eqx.Module):
+    """Policies {pi_z} and their model, and how a planner asks them.
+
+    Attributes:
+        model: the geometric horizon model.
+        policy: pi.
+        solver: ODE solver while planning; None for the model's own.
+        num_steps: ODE steps while planning; None for the model's own.
+        action_limit: actions are clipped to [-limit, limit] before they are scored or executed;
+            None leaves them alone.
+    """
+
+    model: SampleSuccessors
+    policy: SampleActions
+    solver: Solver | None = eqx.field(static=True, default=None)
+    num_steps: int | None = eqx.field(static=True, default=None)
+    action_limit: float | None = eqx.field(static=True, default=1.0)
+
+    def act(
+        self, key: PRNGKeyArray, states: Float[Array, "R d"], z: Float[Array, "R dz"]
+    ) -> Float[Array, "R da"]:
+        """Draw A ~ pi_z(s) for each row."""
+        return draw_actions(self.policy, key, states, z, self.action_limit)
+
+    def jump(
+        self,
+        key: PRNGKeyArray,
+        states: Float[Array, "R d"],
+        actions: Float[Array, "R da"] | None,
+        z: Float[Array, "R dz"] | None,
+        beta: Float[Array, ""],
+    ) -> Float[Array, "R d"]:
+        """Draw S+ ~ m_beta of pi_z at (s, a) for each row; None, None is the behaviour's model."""
+        options: dict[str, Any] = {}
+        if self.solver is not None:
+            options["solver"] = self.solver
+        if self.num_steps is not None:
+            options["num_steps"] = self.num_steps
+        sample: Any = self.model.sample
+        successors = sample(key, states, actions, z, beta, **options)
+        return successors.astype(states.dtype)
+
+    @property
+    def evaluations_per_jump(self) -> int:
+        """Network evaluations of one sample; 1 for a model that is no ODE."""
+        steps: int = self.num_steps or getattr(self.model, "eval_steps", 1)
+        solver: str = self.solver or getattr(self.model, "solver", "euler")
+        return 2 * steps if solver == "midpoint" else steps
+
+
+def draw_actions(
+    policy: SampleActions,
+    key: PRNGKeyArray,
+    states: Float[Array, "R d"],
+    z: Float[Array, "R dz"],
+    limit: float | None,
+) -> Float[Array, "R da"]:
+    """Draw one action per row, clipped to the limit.
+
+    Raises:
+        PlanError: the policy raised something that is not our own error; the message says what.
+    """
+    try:
+        actions = policy.sample(key, states, z)
+    except JumpyError:
+        raise
+    except Exception as error:
+        name = type(policy).__name__
+        raise PlanError(f"policy {name}: raised {one_line(error)}") from error
+    return actions if limit is None else jnp.clip(actions, -limit, limit)

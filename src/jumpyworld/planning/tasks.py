@@ -1,0 +1,93 @@
+"""What to plan for: a reward on states, with a goal or without.
+
+    goal_task(domain, goal)                               reach a goal, as the domain counts it
+    Task(lambda states: -jnp.abs(states[..., 0]))         any function of states
+    Task(nearest_of, goal=places)                         a function of states and of an array
+
+A planner is compiled once for each reward *function*; goals are data and cost nothing. So make a
+function once and keep it, and hand arrays that change through ``goal``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from jumpyworld.domains import Domain
+from jumpyworld.errors import JumpyError, PlanError
+
+
+class Task(eqx.Module):
+    """A reward on states, and the goal that it is about if there is one.
+
+    Attributes:
+        reward: traceable; (states [..., d], goal) to rewards [...], or (states) where there is no
+            goal. Booleans count as 0 and 1.
+        goal: anything that the reward needs [...]; a vector as wide as z is also what the base
+            policy pi_g aims at. For a batch of plans, one goal per row.
+    """
+
+    reward: Callable[..., Any] = eqx.field(static=True)
+    goal: Float[Array, "..."] | None
+
+    def __init__(self, reward: Callable[..., Any], goal: Any = None):
+        """Keep the function, and the goal as an array.
+
+        Raises:
+            PlanError: the reward cannot be called, or the goal is not finite.
+        """
+        if not callable(reward):
+            raise PlanError(f"reward={reward!r}: must be a function of states")
+        self.reward = reward
+        self.goal = None if goal is None else _as_floats(goal)
+
+    def rewards(self, states: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+        """Return r(S) of states [..., d] in the states' dtype.
+
+        Raises:
+            PlanError: the function raises, or returns another shape than one value per state.
+        """
+        try:
+            found = self.reward(states) if self.goal is None else self.reward(states, self.goal)
+            values = jnp.asarray(found)
+        except JumpyError:
+            raise
+        except Exception as error:
+            raise PlanError(f"reward: raised {one_line(error)}") from error
+        if values.shape != states.shape[:-1]:
+            raise PlanError(
+                f"reward: returned shape {values.shape} for states of shape {states.shape}; must "
+                f"be {states.shape[:-1]}"
+            )
+        return values.astype(states.dtype)
+
+
+def goal_task(domain: Domain, goal: Any) -> Task:
+    """Return the task of reaching a goal [d] or goals [E, d], with the domain's reward.
+
+    Raises:
+        PlanError: the goal has another width than the domain's observations, or is not finite.
+    """
+    shape = np.shape(goal)
+    if not shape or shape[-1] != domain.observation_dim:
+        raise PlanError(
+            f"goal of shape {shape}: the last dimension must be {domain.observation_dim} "
+            f"({domain.alias})"
+        )
+    return Task(domain.reward, goal)
+
+
+def _as_floats(goal: Any) -> Array:
+    if not isinstance(goal, Tracer) and not np.isfinite(np.asarray(goal)).all():
+        raise PlanError("goal: has values that are not finite")
+    return jnp.asarray(goal, float)
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's type and the first line of what it says."""
+    lines = f"{error}".strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"
