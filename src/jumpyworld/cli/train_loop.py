@@ -137,7 +137,7 @@ def run_job(flags: TrainCommand, job: "TrainingJob", config: "TrainingConfig") -
             warn=warn,
         )
     if result.status == "interrupted":
-        raise KeyboardInterrupt(f"at step {result.step}, saved (the same command continues)")
+        raise KeyboardInterrupt(f"at step {result.step} (the same command continues)")
     ended = "finished" if result.status == "finished" else "time is up"
     if not worked:
         ended = "already finished; more --steps continue it, --overwrite starts anew"
@@ -155,4 +155,6 @@ def summary(result: "Result") -> str:
     for name in sorted(name for name in last[0] if name.endswith("loss")) if last else ():
         values = ["-" if row.get(name) is None else f"{row[name]:.4g}" for row in last]
         parts.append(f"{name} {' | '.join(values)}")
+    if last and last[0]["step"] != result.step:
+        parts.append(f"logged at step {last[0]['step']}")
     return ", ".join(parts)

@@ -1,0 +1,77 @@
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jumpyworld.errors import ConfigError
+from jumpyworld.ghm import GHMSpec, WorldModelConfig
+from jumpyworld.ghm.job import ghm_job, world_model_job
+from jumpyworld.policies import from_callable
+from jumpyworld.storage.trees import is_array
+
+
+class TablePolicy(eqx.Module):
+    """Has an array of its own, larger than anything else that a step could hold fast."""
+
+    table: jax.Array
+
+    def sample(self, key, states, z):
+        return jnp.broadcast_to(self.table.mean(0), (len(states), 2))
+
+
+def constants(job):
+    """Return the arrays compiled into a step: those of closures, not of state, data and key."""
+    state = eqx.filter_eval_shape(job.init, jax.random.key(0))
+    arrays, static = eqx.partition((state, job.data), is_array)
+    traced = jax.make_jaxpr(
+        lambda a, key: eqx.filter(job.step(*eqx.combine(a, static), key), is_array)
+    )(arrays, jax.random.key(0))
+    return traced.consts
+
+
+def test_data_and_policy_are_arguments_of_the_program(dataset, config):
+    policy = TablePolicy(jnp.ones((1000, 2)))
+    job = ghm_job(dataset, policy, config, policy_fingerprint="abc", policy_name="table")
+    assert all(const.size < 100 for const in constants(job))
+    assert any(leaf is policy.table for leaf in jax.tree.leaves(job.data))
+    assert job.kind == "ghm" and job.config is config
+    assert job.spec == GHMSpec.blank(3, 2).shapes()
+    assert job.fingerprints == {
+        "dataset": dataset.fingerprint(),
+        "domain": None,
+        "policy": "abc",
+        "policy_name": "table",
+    }
+
+
+def test_a_world_model_needs_no_policy(dataset):
+    job = world_model_job(dataset, WorldModelConfig.preset("debug"))
+    assert all(const.size < 100 for const in constants(job))
+    assert job.kind == "world-model"
+    assert job.fingerprints == {"dataset": dataset.fingerprint(), "domain": None}
+
+
+@pytest.mark.parametrize(
+    ("widths", "message"),
+    [
+        ((4, 2, 3), "policy's observation_dim is 4, but memory needs 3"),
+        ((3, 5, 3), "policy's action_dim is 5, but memory needs 2"),
+        ((3, 2, 7), "policy's z_dim is 7, but memory needs 3"),
+    ],
+)
+def test_a_policy_of_other_widths_is_refused(dataset, config, widths, message):
+    policy = from_callable(
+        lambda s, z: s[:, :2], observation_dim=widths[0], action_dim=widths[1], z_dim=widths[2]
+    )
+    with pytest.raises(ConfigError, match=message):
+        ghm_job(dataset, policy, config)
+
+
+def test_one_of_a_finite_set_of_policies(dataset, config):
+    config = dataclasses.replace(config, z_source="one_hot")
+    policy = from_callable(lambda s, z: s[:, :2], observation_dim=3, action_dim=2, z_dim=7)
+    assert ghm_job(dataset, policy, config).spec["z_dim"] == 7
+    with pytest.raises(ConfigError, match="must tell its z_dim"):
+        ghm_job(dataset, TablePolicy(jnp.ones((2, 2))), config)
