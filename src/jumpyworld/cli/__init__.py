@@ -35,10 +35,11 @@ def run(argv: Sequence[str] | None = None) -> int:
     from jumpyworld.cli.data import Data
     from jumpyworld.cli.demo import Demo
     from jumpyworld.cli.export import Export
+    from jumpyworld.cli.fidelity import Fidelity
     from jumpyworld.cli.info import Info
     from jumpyworld.cli.train import Train
 
-    commands = Demo | Data | Train | Export | Info
+    commands = Demo | Data | Train | Export | Fidelity | Info
     verbs = tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[commands]]
     try:
         command = tyro.cli(

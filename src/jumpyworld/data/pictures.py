@@ -116,7 +116,7 @@ def maze_ranges(xy, grid: Grid | None):
     return (low, high[1]), (low, high[0]), grid.unit
 
 
-def draw_walls(axes, grid: Grid) -> None:
+def draw_walls(axes, grid: Grid, colour: str = WALL) -> None:
     """Fill a maze's walls."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
@@ -128,7 +128,7 @@ def draw_walls(axes, grid: Grid) -> None:
         walls.append(Rectangle((x - half, y - half), grid.unit, grid.unit))
     # Edges in the face's colour: neighbours would show hairlines between them without.
     axes.add_collection(
-        PatchCollection(walls, facecolor=WALL, edgecolor=WALL, linewidth=0.5, zorder=3)
+        PatchCollection(walls, facecolor=colour, edgecolor=colour, linewidth=0.5, zorder=3)
     )
 
 

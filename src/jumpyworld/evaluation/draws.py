@@ -106,14 +106,6 @@ def model_samples(
     """
     check_discounts(gammas, ghm.gamma_max, allow_extrapolation)
 
-    # Both are arguments, not closures: their weights would be compiled in as constants.
-    @eqx.filter_jit
-    def draw(ghm, policy, key, state, goal, gamma):
-        states, goals = (jnp.broadcast_to(x, (samples, *x.shape)) for x in (state, goal))
-        action_key, sample_key = jax.random.split(key)
-        actions = policy.sample(action_key, states, goals)
-        return ghm.sample(sample_key, states, actions, goals, gamma)
-
     out = np.empty((len(gammas), len(pairs), samples, pairs.states.shape[1]), np.float32)
     total = len(gammas) * len(pairs)
     progress(0, total)
@@ -122,12 +114,21 @@ def model_samples(
         for p in range(len(pairs)):
             state, goal = jnp.asarray(pairs.states[p]), jnp.asarray(pairs.goals[p])
             own = jax.random.fold_in(gamma_key, p)
-            out[g, p] = draw(ghm, policy, own, state, goal, jnp.float32(gamma))
+            out[g, p] = _draw(ghm, policy, own, state, goal, jnp.float32(gamma), samples)
             progress(g * len(pairs) + p + 1, total)
     if not np.isfinite(out).all():
         worst = [gamma for gamma, x in zip(gammas, out, strict=True) if not np.isfinite(x).all()]
         raise ConfigError(f"gamma={worst[0]:g}: the model's samples are not all finite")
     return out
+
+
+# Compiled once for all models of a shape; weights are arguments and not constants of the program.
+@eqx.filter_jit
+def _draw(ghm, policy, key, state, goal, gamma, samples: int):
+    states, goals = (jnp.broadcast_to(x, (samples, *x.shape)) for x in (state, goal))
+    action_key, sample_key = jax.random.split(key)
+    actions = policy.sample(action_key, states, goals)
+    return ghm.sample(sample_key, states, actions, goals, gamma)
 
 
 def _mark(gamma: float) -> int:

@@ -30,6 +30,7 @@ from jumpyworld.storage.files import atomic_file
 DOTS = 1500  # per panel; more only make the picture darker
 STATE, GOAL = LINES[2], LINES[1]
 GRIPPER = "#7a8594"
+SOFT_WALL = "#c6cdd6"  # pale, so that dots which lie in a wall stand out
 
 
 def draw_samples(
@@ -121,7 +122,7 @@ def _draw_panel(axes, domain: Domain, states, start, goal) -> None:
         _draw_table(axes, domain, states, start, goal)
         return
     if isinstance(domain, MazeDomain):
-        draw_walls(axes, domain.grid)
+        draw_walls(axes, domain.grid, SOFT_WALL)
     # Above the walls: a sample that lies in one must be seen.
     axes.scatter(*states[:, :2].T, s=5, color=ACCENT, alpha=0.35, linewidth=0, zorder=4)
     axes.plot(*start[:2], "o", color=STATE, markeredgecolor="white", markersize=7, zorder=5)

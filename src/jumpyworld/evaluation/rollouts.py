@@ -187,17 +187,18 @@ def _episode(pairs: Pairs, row: int, repeats: int) -> dict[str, Any]:
 def _actor(policy, key: PRNGKeyArray, pairs: Pairs, repeats: int, first_actions):
     """Return a function of (rows [E], t, states [E, d]) to actions [E, da]."""
 
-    # The policy is an argument, not a closure: its weights would be compiled in as constants.
-    @eqx.filter_jit
-    def sample(policy, rows, t, states, goals):
-        keys = jax.vmap(lambda row: jax.random.fold_in(jax.random.fold_in(key, row), t))(rows)
-        return jax.vmap(policy.sample)(keys, states, goals)
-
     def act(rows, t, states):
         if t == 0 and first_actions is not None:
             return first_actions[rows // repeats]
         goals = jnp.asarray(pairs.goals[rows // repeats])
         rows = jnp.asarray(rows, jnp.int32)
-        return np.asarray(sample(policy, rows, jnp.int32(t), jnp.asarray(states), goals))
+        return np.asarray(_sample(policy, key, rows, jnp.int32(t), jnp.asarray(states), goals))
 
     return act
+
+
+# The policy is an argument, not a closure: its weights would be compiled in as constants.
+@eqx.filter_jit
+def _sample(policy, key, rows, t, states, goals):
+    keys = jax.vmap(lambda row: jax.random.fold_in(jax.random.fold_in(key, row), t))(rows)
+    return jax.vmap(policy.sample)(keys, states, goals)

@@ -64,13 +64,6 @@ def model_sensitivity(
     samples: int,
 ) -> list[Sensitivity]:
     """Measure the effect of the first action in a model, at the discounts it was trained for."""
-
-    @eqx.filter_jit
-    def moments(ghm, key, state, action, goal, gamma):
-        rows = (jnp.broadcast_to(x, (samples, *x.shape)) for x in (state, action, goal))
-        futures = ghm.sample(key, *rows, gamma)
-        return futures.mean(0), futures.var(0).sum()
-
     out = []
     for gamma in gammas:
         if gamma > ghm.gamma_max + 1e-6:
@@ -80,7 +73,8 @@ def model_sensitivity(
             state, goal = jnp.asarray(pairs.states[p]), jnp.asarray(pairs.goals[p])
             for action in actions[:, p]:
                 own = jax.random.fold_in(key, p)
-                found = moments(ghm, own, state, jnp.asarray(action), goal, jnp.float32(gamma))
+                inputs = (state, jnp.asarray(action), goal)
+                found = _moments(ghm, own, inputs, jnp.float32(gamma), samples)
                 means.append(np.asarray(found[0], np.float64))
                 variances.append(float(found[1]))
         shape = (len(pairs), 2)
@@ -108,6 +102,14 @@ def true_sensitivity(
         variance = np.einsum("t,aprtd->ap", weights, squares) / paths.shape[2]
         out.append(_compare(gamma, mean, variance))
     return out
+
+
+@eqx.filter_jit
+def _moments(ghm, key, inputs, gamma, samples: int):
+    """Return the mean [d] and the total variance of futures from one (s, a, z)."""
+    rows = (jnp.broadcast_to(x, (samples, *x.shape)) for x in inputs)
+    futures = ghm.sample(key, *rows, gamma)
+    return futures.mean(0), futures.var(0).sum()
 
 
 def _compare(

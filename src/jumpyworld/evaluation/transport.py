@@ -5,7 +5,8 @@ simplex and SciPy's assignment give the same value; POT is used where it is inst
 of 2048 states take about a second, and there are hundreds to compare: worker processes share them.
 A distance is a function of its two samples alone, whoever computes it.
 
-Nothing here imports JAX: workers start in a fraction of a second.
+No JAX backend is started in a worker: the accelerator stays with the parent. (POT imports JAX where
+it finds it, and leaves it at that.)
 
 Shapes: n samples, d state dimensions.
 """

@@ -1,0 +1,283 @@
+"""``jumpy fidelity``: how right geometric horizon models are."""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from jumpyworld.evaluation.fidelity import Protocol
+    from jumpyworld.evaluation.study import Outcome
+
+# jumpy fidelity --ghm runs/ghm --policy runs/gcbc --dataset data --out fidelity
+# jumpy fidelity --ghm runs/hc --ghm runs/flow --policy scripted --dataset data \
+#     --gammas .99 .995 .998 --allow-extrapolation --out fidelity
+# jumpy fidelity --samples fidelity/samples/in-support-0-1a2b3c4d --pair 3 --picture pair3.png
+
+
+@dataclasses.dataclass(frozen=True)
+class Fidelity:
+    """Measure how right models are: exact EMD between their samples and real rollouts.
+
+    Rollouts start in states of the validation split. The noise floor (two halves of the rollouts
+    against each other) is what a perfect model would score. Writes OUT/fidelity.jsonl, the samples
+    and a picture. Rollouts are kept: the same command again, or with another --ghm, reuses them.
+    """
+
+    ghm: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
+    """A model's run or checkpoint folder; give --ghm again for each further model."""
+    policy: str | None = None
+    """The policy that the models were trained for: a run folder, or scripted[:REACH]."""
+    dataset: Path | None = None
+    """Data set whose validation split the pairs come from."""
+    domain: str | None = None
+    """Name or alias (default: the data set's)."""
+    pairs: Literal["in-support", "random"] = "in-support"
+    """Goals that the data reached from the state, or the paper's: any state with any goal."""
+    preset: Literal["paper", "quick"] = "quick"
+    """256 pairs x 64 rollouts, 2048 samples, gamma .99 and .995; or 32 x 16, 384, .9 to .995."""
+    gammas: tuple[float, ...] = ()
+    """Discounts (default: the preset's)."""
+    allow_extrapolation: bool = False
+    """Permit discounts above the largest that a model was trained on."""
+    num_pairs: int | None = None
+    """State-goal pairs, instead of the preset's."""
+    num_rollouts: int | None = None
+    """Rollouts of each pair, instead of the preset's."""
+    num_samples: int | None = None
+    """Samples per pair and discount, instead of the preset's."""
+    rollout_steps: int | None = None
+    """Steps of each rollout (default: 1000); later times are clipped to the last state."""
+    seed: int = 0
+    """Fixes pairs, rollouts and samples."""
+    ghm_seed: int | None = None
+    """Which seed of models trained with several."""
+    policy_seed: int | None = None
+    """Which seed of a policy trained with several."""
+    workers: int | None = None
+    """Processes (default: all cores); they change the time alone."""
+    out: Path = Path("fidelity")
+    """Folder for results, samples and the picture."""
+    rollouts: Path | None = None
+    """Where rollouts are kept (default: OUT/rollouts); 2 GB for an antmaze with --preset paper."""
+    picture: Path | None = None
+    """PNG file (default: in OUT)."""
+    pair: int | None = None
+    """Which pair the picture shows, from 0 (default: the one with the farthest goal)."""
+    samples: tuple[Path, ...] = ()
+    """Measure nothing: draw these saved samples (files, or one of the folders in OUT/samples)."""
+
+    def run(self) -> None:
+        """Measure, save, print and draw."""
+        if self.samples:
+            self._draw(list(self.samples), self.picture or Path("fidelity.png"))
+            return
+        from jumpyworld.cli.console import progress
+        from jumpyworld.cli.train_loop import warn
+        from jumpyworld.evaluation.pairs import draw_pairs
+        from jumpyworld.evaluation.study import run_study
+        from jumpyworld.storage.manifest import sha256_json
+
+        protocol = self._protocol()
+        domain, dataset = self._data()
+        policy, models = self._policy_and_models(domain)
+        pairs = draw_pairs(self.pairs, dataset, protocol.pairs, self.seed)
+        mark = sha256_json([policy.fingerprint, pairs.fingerprint])[:8]
+        folder = self.out / "samples" / f"{self.pairs}-{self.seed}-{mark}"
+        try:
+            outcome = run_study(
+                domain,
+                policy.policy,
+                {name: each["model"] for name, each in models.items()},
+                pairs,
+                protocol,
+                policy_fingerprint=policy.fingerprint,
+                seed=self.seed,
+                rollouts_folder=self.rollouts or self.out / "rollouts",
+                samples_folder=folder,
+                allow_extrapolation=self.allow_extrapolation,
+                workers=self.workers,
+                report=progress,
+                warn=warn,
+            )
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("(the same command reuses the rollouts it finished)") from None
+        self._write(domain, policy.name, models, protocol, outcome)
+        print_tables(outcome)
+        print(f"rows: {self.out / 'fidelity.jsonl'}\nsamples: {folder}")
+        self._draw(outcome.files, self.picture or self.out / f"{folder.name}.png")
+
+    def _protocol(self) -> "Protocol":
+        """Return the preset with the sizes asked for."""
+        from jumpyworld.errors import ConfigError
+        from jumpyworld.evaluation.fidelity import PRESETS
+
+        for name in ("ghm", "policy", "dataset"):
+            if not getattr(self, name):
+                raise ConfigError(f"--{name} is missing (or give --samples, to draw a picture)")
+        if self.seed < 0 or (self.workers is not None and self.workers < 1):
+            raise ConfigError("seed must not be negative, workers must be at least 1")
+        if self.picture is not None and self.picture.suffix.lower() != ".png":
+            raise ConfigError(f"{self.picture}: pictures are PNG files; --picture must end in .png")
+        asked = {
+            "pairs": self.num_pairs,
+            "rollouts": self.num_rollouts,
+            "samples": self.num_samples,
+            "steps": self.rollout_steps,
+            "gammas": tuple(sorted(self.gammas)) or None,
+        }
+        changes = {name: value for name, value in asked.items() if value is not None}
+        return dataclasses.replace(PRESETS[self.preset], **changes)
+
+    def _data(self):
+        """Return the domain and the validation split, which must belong together."""
+        from jumpyworld import domains
+        from jumpyworld.data import load
+        from jumpyworld.errors import ConfigError, data_error
+
+        named = None if self.domain is None else domains.get(self.domain)
+        dataset = load(self.dataset or "", split="val")
+        if named is None and dataset.domain is None:
+            raise ConfigError(f"{dataset.source}: its domain is not known; give --domain")
+        domain = named or domains.get(dataset.domain or "")
+        widths = (dataset.observation_dim, dataset.action_dim)
+        if dataset.domain not in (None, domain.name) or widths != (
+            domain.observation_dim,
+            domain.action_dim,
+        ):
+            raise data_error(
+                dataset.source,
+                f"is of {dataset.domain or 'an unknown domain'} with states of {widths[0]} and "
+                f"actions of {widths[1]} dimensions, not of {domain.name}",
+            )
+        return domain, dataset
+
+    def _policy_and_models(self, domain) -> tuple[Any, dict[str, dict[str, Any]]]:
+        """Load the policy and the models of it; refuse models of another policy or domain."""
+        from jumpyworld.cli.train_loop import warn
+        from jumpyworld.errors import CheckpointError
+        from jumpyworld.loading import describe, load, load_policy
+        from jumpyworld.storage import manifest, runs
+
+        policy = load_policy(self.policy or "", domain.name, seed=self.policy_seed, warn=warn)
+        models: dict[str, dict[str, Any]] = {}
+        for path in self.ghm:
+            folder = runs.resolve(path, warn)
+            document = describe(folder, warn)
+            trained = document["fingerprints"]
+            if document["kind"] != "ghm":
+                raise CheckpointError(f"{path}: is a {document['kind']}, not a ghm")
+            if trained.get("domain") not in (None, domain.name):
+                raise CheckpointError(f"{path}: trained on {trained['domain']}, not {domain.name}")
+            if trained.get("policy") != policy.fingerprint:
+                raise CheckpointError(
+                    f"{path}: trained for another policy ({_short(trained.get('policy'))}) than "
+                    f"--policy {self.policy} ({_short(policy.fingerprint)})"
+                )
+            objective = "td-hc" if document["config"]["hc_fraction"] > 0 else "td-flow"
+            name = objective
+            if name in models:
+                name = f"{objective}-{path.resolve().name}"
+            if name in models:
+                raise CheckpointError(f"{path}: given twice")
+            models[name] = {
+                "model": load(folder, seed=self.ghm_seed, warn=warn),
+                "objective": objective,
+                "step": manifest.read_manifest(folder).step,
+                "config": document["config"],
+            }
+        return policy, models
+
+    def _write(self, domain, policy_name: str, models, protocol, outcome: "Outcome") -> None:
+        """Add a row per model to OUT/fidelity.jsonl; the same measurement replaces its old row."""
+        from jumpyworld.cli.provenance import provenance
+        from jumpyworld.evaluation.study import result_rows
+        from jumpyworld.storage.rows import replace_rows
+
+        rows = [
+            {
+                "kind": "fidelity",
+                "domain": domain.alias,
+                "policy": policy_name,
+                "objective": each["objective"],
+                "model": name,
+                "seed": self.seed,
+                "pairs": self.pairs,
+                "num_pairs": protocol.pairs,
+                "rollouts": protocol.rollouts,
+                "rollout_steps": protocol.steps,
+                "samples": protocol.samples,
+                "steps": each["step"],
+                **result_rows(outcome, name),
+                **provenance(),
+                "config": each["config"],
+                "minutes": outcome.minutes,
+            }
+            for name, each in models.items()
+        ]
+        same = ("domain", "policy", "model", "seed", "pairs", "num_pairs", "rollouts", "samples")
+        replace_rows(self.out / "fidelity.jsonl", rows, (*same, "rollout_steps", "steps"))
+
+    def _draw(self, paths: list[Path], picture: Path) -> None:
+        from jumpyworld.errors import MissingExtraError
+        from jumpyworld.evaluation.pictures import draw_samples
+        from jumpyworld.evaluation.samples import read_all
+
+        columns = self.gammas if self.samples else ()
+        try:
+            pair = draw_samples(read_all(paths), picture, pair=self.pair, gammas=columns)
+        except MissingExtraError as error:
+            if self.samples or self.picture:
+                raise
+            print(f"no picture: {error}", file=sys.stderr)
+            return
+        print(f"picture: {picture} (pair {pair})")
+
+
+def print_tables(outcome: "Outcome") -> None:
+    """Print EMD per model and discount, and the effect of the first action."""
+    from rich.console import Console
+    from rich.table import Table
+
+    # Into a file or a pipe a table is as wide as it needs to be; nothing is cut off.
+    width = None if sys.stdout.isatty() else 200
+    console = Console(highlight=False, markup=False, emoji=False, width=width)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    titles = ("gamma", "steps", "EMD", "± 95%", "floor", "± 95%", "clipped", "in walls", "(truth)")
+    table.add_column("model", no_wrap=True)
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for name, facts in outcome.fidelity.items():
+        for i, fact in enumerate(facts):
+            walls = (outcome.walls[name][i], outcome.walls["truth"][i])
+            cells = (f"{fact.gamma:g}", f"{1 / (1 - fact.gamma):.0f}")
+            values = (fact.emd, fact.ci95, fact.floor, fact.floor_ci95)
+            shares = (fact.clipped, *walls)
+            table.add_row(name, *cells, *map(_number, values), *map(_percent, shares))
+    console.print(table)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("first action", no_wrap=True)
+    for title in ("gamma", "steps", "shift", "spread", "shift / spread"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for name, facts in outcome.sensitivity.items():
+        for fact in facts:
+            cells = (f"{fact.gamma:g}", f"{1 / (1 - fact.gamma):.0f}")
+            values = (fact.shift, fact.spread, fact.ratio)
+            table.add_row(name, *cells, *map(_number, values))
+    console.print()
+    console.print(table)
+    console.print()
+
+
+def _short(fingerprint: str | None) -> str:
+    return "not recorded" if fingerprint is None else fingerprint[:12]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}%"

@@ -1,0 +1,53 @@
+"""Result rows: one JSON object per line, whole or not there."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jumpyworld.errors import data_error, unwritable
+from jumpyworld.storage.files import atomic_file
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file; none where there is no file.
+
+    Raises:
+        DataError: a line is no JSON object; the message names it.
+    """
+    if not path.exists():
+        return []
+    rows = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise data_error(path, f"cannot be read ({error})") from error
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise data_error(path, f"line {number} is no JSON object")
+        rows.append(row)
+    return rows
+
+
+def replace_rows(path: Path, rows: Sequence[dict[str, Any]], same: Sequence[str]) -> None:
+    """Add rows to a file; an older row that agrees with a new one in all of ``same`` goes.
+
+    Raises:
+        DataError: the file cannot be read or written.
+    """
+
+    def identity(row: dict[str, Any]) -> str:
+        return json.dumps([row.get(name) for name in same])
+
+    new = {identity(row) for row in rows}
+    kept = [row for row in read_rows(path) if identity(row) not in new]
+    text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in (*kept, *rows))
+    try:
+        with atomic_file(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise unwritable(path, error) from error
