@@ -5,13 +5,15 @@ v_t(x) = m + (t s^2 - (1-t)) / q(t) (x - t m) with q(t) = (1-t)^2 + t^2 s^2, and
 to t m + sqrt(q(t)) x0.
 """
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jumpyworld.errors import ConfigError
-from jumpyworld.flows import integrate, integrate_path
+from jumpyworld.flows import integrate, integrate_through
 
 MEAN, STD = 1.5, 0.4
 
@@ -82,23 +84,47 @@ def test_unrolling_and_batching_change_nothing(key):
     np.testing.assert_array_equal(want[0], x0[0])  # t = 0 goes nowhere
 
 
-@pytest.mark.parametrize("grid", ["scaled", "fixed"])
-def test_path_begins_at_x0_ends_where_integrate_does_and_keeps_its_times(key, grid):
-    x0 = jax.random.normal(key, (4, 2))
-    t = jnp.asarray([0.2, 0.5, 0.9, 1.0])
-    times, states = integrate_path(field, x0, t, num_steps=10, grid=grid)
-    assert times.shape == (11, 4) and states.shape == (11, 4, 2)
-    np.testing.assert_array_equal(states[0], x0)
-    np.testing.assert_array_equal(times[0], jnp.zeros(4))
-    np.testing.assert_allclose(times[-1], t, rtol=1e-6)
-    end = integrate(field, x0, t, num_steps=10, grid=grid)
-    np.testing.assert_allclose(states[-1], end, rtol=1e-6)
-    step = np.diff(np.asarray(times), axis=0)
-    assert np.all(step >= 0)
-    if grid == "scaled":
-        np.testing.assert_allclose(step, np.broadcast_to(t / 10, step.shape), rtol=1e-5)
-    else:
-        assert step.max() <= 0.1 + 1e-6 and step[2:, 0].max() == 0
+@pytest.mark.parametrize("solver", ["euler", "midpoint"])
+def test_a_path_through_t_is_the_solver_on_a_grid_that_holds_t(key, solver):
+    x0 = jax.random.normal(key, (5, 2))
+    t = jnp.asarray([0.0, 0.13, 0.5, 0.999, 1.0])
+    x_t, v_t, end = integrate_through(field, x0, t, num_steps=4, solver=solver)
+    for row in range(5):
+        inner = float(t[row]) + (np.arange(4) - min(int(float(t[row]) * 4), 3)) / 4
+        grid = jnp.asarray([0.0, *inner, 1.0])
+        x, seen = x0[row], {}
+        for now, then in itertools.pairwise(grid):
+            v = field(x, now)
+            seen[round(float(now), 6)] = (x, v)
+            half = field(x + 0.5 * (then - now) * v, 0.5 * (now + then))
+            x = x + (then - now) * (v if solver == "euler" else half)
+        at_t = seen[round(float(t[row]), 6)]
+        np.testing.assert_allclose(end[row], x, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(x_t[row], at_t[0], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(v_t[row], at_t[1], rtol=1e-5, atol=1e-5)
+
+
+def test_a_path_through_t_comes_close_to_the_exact_flow(key):
+    x0, t = jax.random.normal(key, (64, 1)), jnp.linspace(0.0, 1.0, 64)
+    x_t, v_t, end = integrate_through(field, x0, t, num_steps=200)
+    np.testing.assert_allclose(x_t, flow(x0, t), atol=0.02)
+    np.testing.assert_allclose(v_t, field(flow(x0, t), t), atol=0.05)
+    np.testing.assert_allclose(end, flow(x0, jnp.ones(64)), atol=0.02)
+
+
+@pytest.mark.parametrize("solver", ["euler", "midpoint"])
+def test_features_of_time_may_be_computed_beforehand(key, solver):
+    x0, t = jax.random.normal(key, (6, 3)), jnp.linspace(0.0, 1.0, 6)
+    settings = {"num_steps": 3, "solver": solver}
+
+    def with_features(x, t, feature):
+        return field(x, feature["half"] * 2.0)
+
+    features = {"at_time": lambda t: {"half": t / 2.0}}
+    for solve in (integrate, integrate_through):
+        want = solve(field, x0, t, **settings)
+        got = solve(with_features, x0, t, **settings, **features)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), got, want)
 
 
 def test_x64_is_kept_and_does_not_leak():

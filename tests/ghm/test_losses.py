@@ -195,7 +195,7 @@ def test_loss_is_the_weighted_sum_of_its_terms_row_by_row(make_model, make_batch
     """Algorithm 1, one row at a time, on the regressions that the term functions return."""
     model, target, batch = make_model(config), make_model(config, seed=1), make_batch(config)
     draws = draws_for(config)
-    one, beta, gamma, _ = compiled_regressions(target, batch, draws, KEY, config, policy)
+    one, beta, gamma = compiled_regressions(target, batch, draws, KEY, config, policy)
     c = config.layout.conditional
     total = 0.0
     row = eqx.filter_jit(
@@ -215,7 +215,7 @@ def test_loss_is_the_weighted_sum_of_its_terms_row_by_row(make_model, make_batch
 def test_consistency_rows_bootstrap_from_the_jump(make_model, make_batch, config, policy):
     """The third term's regression, followed by hand: S+, A+, then the flow at gamma from there."""
     target, batch, draws = make_model(config), make_batch(config), draws_for(config)
-    *_, gamma, _ = compiled_regressions(target, batch, draws, KEY, config, policy)
+    *_, gamma = compiled_regressions(target, batch, draws, KEY, config, policy)
     hc, c = config.layout.hc, config.layout.conditional
     next_key, plus_key = jax.random.split(KEY)
     s_next, z = batch.next_observations, batch.z
@@ -269,8 +269,8 @@ def test_another_policy_changes_conditional_targets_and_no_masked_one(
 ):
     target, batch, draws = make_model(config), make_batch(config), draws_for(config)
     run = compiled_regressions
-    one, beta, gamma, _ = run(target, batch, draws, KEY, config, policy)
-    one2, beta2, gamma2, _ = run(target, batch, draws, KEY, config, policy_class(-0.9))
+    one, beta, gamma = run(target, batch, draws, KEY, config, policy)
+    one2, beta2, gamma2 = run(target, batch, draws, KEY, config, policy_class(-0.9))
     c = config.layout.conditional
     np.testing.assert_array_equal(one.velocity, one2.velocity)
     assert np.abs(np.asarray(beta.velocity - beta2.velocity))[:c].max(1).min() > 1e-5
@@ -346,4 +346,60 @@ def test_the_paper_settings_run_and_metrics_are_finite_scalars(make_model, make_
     assert np.isfinite(loss) and loss.shape == ()
     assert all("/" in name and np.shape(v) == () for name, v in metrics.items())
     assert all(np.isfinite(v) for v in metrics.values())
-    assert {"sample/outside", "velocity/target_norm", "velocity/online_norm"} <= metrics.keys()
+    assert {
+        "loss/gamma_bootstrap",
+        "velocity/target_norm",
+        "velocity/online_norm",
+    } <= metrics.keys()
+
+
+# Cheaper ways to the same targets
+
+
+def test_a_path_through_t_serves_both_bootstraps(make_model, make_batch, config, change, policy):
+    """S+ is the end of the path whose velocity at t is the second term's target."""
+    config = change(config, bootstrap_grid="through", train_steps=3)
+    target, batch, draws = make_model(config), make_batch(config), draws_for(config)
+    _, beta, gamma = compiled_regressions(target, batch, draws, KEY, config, policy)
+    hc, c = config.layout.hc, config.layout.conditional
+    next_key, plus_key = jax.random.split(KEY)
+    s_next, z = batch.next_observations, batch.z
+    a_next = policy.sample(next_key, s_next[:c], z[:c])
+
+    @jax.jit
+    def follow(x0, t, s, a, z, g):
+        return target.flow_through(
+            x0, t, target.condition(target.encode(s, a, z), s, g), num_steps=3
+        )
+
+    ends = []
+    for i in range(c):
+        row = draws.x0_beta[i], draws.t[i], s_next[i], a_next[i], z[i], draws.beta[i]
+        x, v, end = follow(*row)
+        np.testing.assert_allclose(beta.x[i], x, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(beta.velocity[i], v, rtol=1e-3, atol=1e-3)
+        ends.append(end)
+    s_plus = target.state_normaliser.denormalise(jnp.stack(ends[:hc]))
+    a_plus = policy.sample(plus_key, s_plus, z[:hc])
+    for i in range(hc):
+        row = draws.x0_gamma[i], draws.t[i], s_plus[i], a_plus[i], z[i], draws.gamma[i]
+        np.testing.assert_allclose(gamma.x[i], follow(*row)[0], rtol=1e-3, atol=2e-3)
+
+
+def test_sixteen_bit_products_give_nearly_the_same_loss_and_fp32_gradients(
+    make_model, make_batch, config, change, policy
+):
+    half = change(config, precision="bf16")
+    model, target, batch = make_model(config), make_model(config, seed=1), make_batch(config)
+    want, _ = loss_of(model, target, batch, config, policy)
+    got, _ = loss_of(model, target, batch, half, policy)
+    assert got.dtype == jnp.float32 and 0 < abs(float(got - want)) < 0.02 * float(want)
+
+    def gradient(config):
+        loss = lambda m: td_hc_loss(m, target, batch, KEY, config, policy)[0]  # noqa: E731
+        return jax.tree.leaves(eqx.filter_jit(eqx.filter_grad(loss))(model).field)
+
+    full, rounded = gradient(config), gradient(half)
+    assert all(leaf.dtype == jnp.float32 for leaf in rounded)
+    a, b = (np.concatenate([np.ravel(leaf) for leaf in tree]) for tree in (full, rounded))
+    assert np.dot(a, b) / np.linalg.norm(a) / np.linalg.norm(b) > 0.999

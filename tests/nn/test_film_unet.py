@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jumpyworld.nn import FieldNetwork, FiLMUNet, layer_norm, mish
+from jumpyworld.nn import FieldNetwork, FiLMUNet, hidden_as, layer_norm, mish
 
 ANTMAZE = {"inputs": 29, "state_dim": 29, "action_dim": 8, "z_dim": 29}
 SMALL = {"inputs": 4, "state_dim": 3, "action_dim": 2, "z_dim": 5, "width": 16, "stages": 2}
@@ -55,11 +55,12 @@ def test_unet_is_the_sequence_of_blocks_it_says(key, skip, films):
 
     def block(b, x, i):
         h = b.linear1(x)
+        h, shortcut = (h[:16], h[16:]) if len(h) == 32 else (h, x)
         for j in range(films):
             scale, shift = film[i * films + j]
             h = mish((1 + scale) * layer_norm(h) + shift)
             h = b.linear2(h) if j == 0 else h
-        return h + (x if b.shortcut is None else b.shortcut(x))
+        return h + shortcut
 
     join = (lambda h, s: jnp.concatenate([h, s])) if skip == "concat" else (lambda h, s: h + s)
 
@@ -88,7 +89,7 @@ def test_conditioning_computed_once_equals_conditioning_recomputed(key, linear_m
     def both(t):
         c = field.encoder(s, a, z) + field.discount(gamma) + field.time(t)
         whole = field.unet(x, field.unet.film_parameters(c if linear_mix else mish(c)))
-        return field(x, t, prepared), whole
+        return field(x, field.at_time(t), prepared), whole
 
     np.testing.assert_allclose(*both(jnp.linspace(0.0, 1.0, 5)), rtol=1e-5, atol=2e-6)
 
@@ -100,7 +101,8 @@ def test_output_is_zero_at_first_and_stays_finite_for_large_inputs(key):
     @eqx.filter_jit
     def output(field):
         first = field.encoder.first(big[:3], big[:2], big)
-        return field(big[:4], jnp.float32(0.5), field.prepare(first, jnp.float32(0.99)))
+        time, prepared = field.at_time(jnp.float32(0.5)), field.prepare(first, jnp.float32(0.99))
+        return field(big[:4], time, prepared)
 
     np.testing.assert_array_equal(output(field), np.zeros(3))
     assert np.isfinite(output(noisy(field))).all()
@@ -110,7 +112,8 @@ def test_every_input_reaches_the_output(key):
     field = noisy(FieldNetwork(**SMALL, **EMBED, key=key))
 
     def output(x, t, s, a, z, gamma):
-        return jnp.sum(field(x, t, field.prepare(field.encoder.first(s, a, z), gamma)))
+        prepared = field.prepare(field.encoder.first(s, a, z), gamma)
+        return jnp.sum(field(x, field.at_time(t), prepared))
 
     inputs = jnp.ones(4), jnp.float32(0.3), jnp.ones(3), jnp.ones(2), jnp.ones(5), jnp.float32(0.7)
     for gradient in jax.jit(jax.grad(output, argnums=range(6)))(*inputs):
@@ -122,4 +125,31 @@ def test_a_network_without_z_and_discount_has_neither(key):
     field = FieldNetwork(**arguments, key=key)
     assert field.discount is None and field.encoder.z is None
     prepared = field.prepare(field.encoder.first(jnp.ones(3), jnp.ones(2), None), None)
-    assert field(jnp.ones(4), jnp.float32(0.1), prepared).shape == (3,)
+    assert field(jnp.ones(4), field.at_time(jnp.float32(0.1)), prepared).shape == (3,)
+
+
+@pytest.mark.parametrize("linear_mix", [False, True])
+@pytest.mark.parametrize("films", [1, 2])
+def test_sixteen_bits_inside_and_thirty_two_at_the_edges(key, linear_mix, films):
+    arguments = {**SMALL, **EMBED, "linear_mix": linear_mix, "films_per_block": films}
+    full = noisy(FieldNetwork(**arguments, key=key))
+    half = hidden_as(full, jnp.bfloat16)
+    narrow = (half.unet.project_in, half.unet.project_out, half.encoder.state, half.encoder.z)
+    assert all(layer.weight.dtype == jnp.float32 for layer in narrow)
+    assert half.encoder.action_token.dtype == jnp.float32
+    assert (
+        half.unet.mid.linear1.weight.dtype == half.time.mlp.layers[0].weight.dtype == jnp.bfloat16
+    )
+
+    @eqx.filter_jit
+    def output(field, x):
+        prepared = field.prepare(field.encoder.first(x[:3], x[:2], x[:5]), jnp.float32(0.9))
+        return field(x[:4], field.at_time(jnp.float32(0.4)), prepared)
+
+    x = jax.random.normal(key, (64, 5))
+    want, got = jax.vmap(lambda x: output(full, x))(x), jax.vmap(lambda x: output(half, x))(x)
+    assert got.dtype == jnp.float32
+    error = jnp.linalg.norm(got - want) / jnp.linalg.norm(want)
+    assert 0 < error < 0.02  # bf16 has 8 bits
+    gradient = jax.grad(lambda f: jnp.sum(output(hidden_as(f, jnp.bfloat16), x[0])))(full)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(gradient))

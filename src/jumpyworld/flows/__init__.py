@@ -3,7 +3,7 @@
 Time runs as in the paper: t = 0 is noise, t = 1 is data.
 """
 
-from jumpyworld.flows.ode import Field, Grid, Solver, integrate, integrate_path
+from jumpyworld.flows.ode import Field, Grid, Solver, integrate, integrate_through
 from jumpyworld.flows.path import interpolate, target_velocity
 
 __all__ = [
@@ -11,7 +11,7 @@ __all__ = [
     "Grid",
     "Solver",
     "integrate",
-    "integrate_path",
+    "integrate_through",
     "interpolate",
     "target_velocity",
 ]

@@ -9,13 +9,18 @@ evaluation. The paper gives a step of 0.1 and an end time t drawn from U([0, 1])
 two fit together; here the step is t / 10 (grid ``scaled``). Grid ``fixed`` keeps the step 0.1 and
 shortens the last one.
 
-Nothing is clipped inside the loop: the end point is the solver's alone.
+``integrate_through`` goes on to t = 1 and returns the point and the velocity at t as well: one path
+where a bootstrap needs both.
+
+What a field does with time alone (``at_time``) is computed for all steps at once before the loop,
+which leaves fewer and larger kernels. Nothing is clipped inside the loop: the end point is the
+solver's alone.
 
 Shapes: d state dimension; leading axes are a batch. A field sees x [..., d] and t [...].
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +28,9 @@ from jaxtyping import Array, Float
 
 from jumpyworld.errors import ConfigError
 
-Field = Callable[[Float[Array, "*batch d"], Float[Array, "*batch"]], Float[Array, "*batch d"]]
+Field = Callable[..., Float[Array, "*batch d"]]
+"""field(x [..., d], t [...]) or, with ``at_time``, field(x, t, at_time(t)); returns [..., d]."""
+AtTime = Callable[[Float[Array, "*batch"]], Any]
 Solver = Literal["euler", "midpoint"]
 Grid = Literal["scaled", "fixed"]
 
@@ -37,6 +44,7 @@ def integrate(
     solver: Solver = "euler",
     grid: Grid = "scaled",
     unroll: int = 1,
+    at_time: AtTime | None = None,
 ) -> Float[Array, "*batch d"]:
     """Follow the field from x0 at t = 0 and return the state at ``t_end``.
 
@@ -49,50 +57,9 @@ def integrate(
         grid: ``scaled`` (step t_end / num_steps) or ``fixed`` (step 1 / num_steps, cut at t_end).
         unroll: steps per iteration of the compiled loop. 1 compiles fastest; ``num_steps`` removes
             the loop and is about 1.4 times faster on a GPU at small batches.
+        at_time: what the field needs of the time alone; it then gets this as a third argument.
     """
-    step = _step(field, t_end, num_steps, solver, grid)
-
-    def body(x: Array, i: Array) -> tuple[Array, None]:
-        return step(x, i)[0], None
-
-    return jax.lax.scan(body, x0, _counter(num_steps), unroll=_unroll(unroll, num_steps))[0]
-
-
-def integrate_path(
-    field: Field,
-    x0: Float[Array, "*batch d"],
-    t_end: Float[Array, "*batch"],
-    *,
-    num_steps: int,
-    solver: Solver = "euler",
-    grid: Grid = "scaled",
-    unroll: int = 1,
-) -> tuple[Float[Array, "points *batch"], Float[Array, "points *batch d"]]:
-    """Follow the field like ``integrate`` and return the whole path.
-
-    Returns:
-        Times [num_steps + 1, ...] and states [num_steps + 1, ..., d]; the first are 0 and x0, the
-        last are ``t_end`` and the end point.
-    """
-    step = _step(field, t_end, num_steps, solver, grid)
-
-    def body(x: Array, i: Array) -> tuple[Array, tuple[Array, Array]]:
-        x, t = step(x, i)
-        return x, (t, x)
-
-    _, (t, x) = jax.lax.scan(body, x0, _counter(num_steps), unroll=_unroll(unroll, num_steps))
-    first = jax.lax.full_like(t_end, 0)
-    return jnp.concatenate([first[None], t]), jnp.concatenate([x0[None], x])
-
-
-def _step(
-    field: Field, t_end: Array, num_steps: int, solver: Solver, grid: Grid
-) -> Callable[[Array, Array], tuple[Array, Array]]:
-    """Return the function (state, step number) -> (next state, next time)."""
-    if num_steps < 1:
-        raise ConfigError(f"num_steps={num_steps}: an ODE solve needs at least one step")
-    if solver not in ("euler", "midpoint"):
-        raise ConfigError(f"solver={solver!r}: must be 'euler' or 'midpoint'")
+    _check(num_steps, solver, unroll)
     if grid not in ("scaled", "fixed"):
         raise ConfigError(f"grid={grid!r}: must be 'scaled' or 'fixed'")
 
@@ -101,22 +68,87 @@ def _step(
         fraction = i.astype(t_end.dtype) / num_steps
         return fraction * t_end if grid == "scaled" else jnp.minimum(fraction, t_end)
 
-    def step(x: Array, i: Array) -> tuple[Array, Array]:
-        t, t_next = time(i), time(i + 1)
-        h = jnp.expand_dims(t_next - t, -1)
-        if solver == "euler":
-            return x + h * field(x, t), t_next
-        half = x + 0.5 * h * field(x, t)
-        return x + h * field(half, 0.5 * (t + t_next)), t_next
+    times = jax.vmap(time)(jax.lax.iota(jnp.int32, num_steps + 1))
 
-    return step
+    def body(x: Array, step: Any) -> tuple[Array, None]:
+        return _advance(field, x, step, solver)[0], None
+
+    steps = _steps(times, solver, at_time)
+    return jax.lax.scan(body, x0, steps, unroll=min(unroll, num_steps))[0]
 
 
-def _counter(num_steps: int) -> Array:
-    return jax.lax.iota(jnp.int32, num_steps)
+def integrate_through(
+    field: Field,
+    x0: Float[Array, "*batch d"],
+    t: Float[Array, "*batch"],
+    *,
+    num_steps: int,
+    solver: Solver = "euler",
+    unroll: int = 1,
+    at_time: AtTime | None = None,
+) -> tuple[Float[Array, "*batch d"], Float[Array, "*batch d"], Float[Array, "*batch d"]]:
+    """Follow the field from 0 to 1 on a grid of step 1 / num_steps that passes through ``t``.
+
+    The grid is shifted so that t lies on it: 0, then num_steps times 1 / num_steps apart, then 1.
+    The first and the last step are shorter, and there are num_steps + 1 of them.
+
+    Args:
+        field: as for ``integrate``.
+        x0: state at t = 0 [..., d].
+        t: time of each sample to pass through, in [0, 1] [...].
+        num_steps: grid points inside [0, 1].
+        solver: ``euler`` or ``midpoint``.
+        unroll: steps per iteration of the compiled loop.
+        at_time: as for ``integrate``.
+
+    Returns:
+        State at t, velocity there, and state at 1.
+    """
+    _check(num_steps, solver, unroll)
+    place = jnp.clip(jnp.floor(t * num_steps), 0, num_steps - 1)
+
+    def time(i: Array) -> Array:
+        # i = 0 is time 0, i = 1 + place is t itself, i = num_steps + 1 is time 1.
+        inner = t + (i.astype(t.dtype) - 1 - place) / num_steps
+        return jnp.where(i == 0, 0.0, jnp.where(i > num_steps, 1.0, jnp.clip(inner, 0.0, 1.0)))
+
+    times = jax.vmap(time)(jax.lax.iota(jnp.int32, num_steps + 2))
+
+    def body(carry: Any, step: Any) -> tuple[Any, None]:
+        (x, x_t, v_t), (i, step) = carry, step
+        after, v = _advance(field, x, step, solver)
+        here = jnp.expand_dims(i.astype(t.dtype) == 1 + place, -1)
+        return (after, jnp.where(here, x, x_t), jnp.where(here, v, v_t)), None
+
+    steps = (jax.lax.iota(jnp.int32, num_steps + 1), _steps(times, solver, at_time))
+    start = (x0, x0, x0)  # the last two are overwritten when the path passes t
+    (x_end, x_t, v_t) = jax.lax.scan(body, start, steps, unroll=min(unroll, num_steps + 1))[0]
+    return x_t, v_t, x_end
 
 
-def _unroll(unroll: int, num_steps: int) -> int:
+def _steps(times: Array, solver: Solver, at_time: AtTime | None) -> Any:
+    """Return, for each step, its length and the arguments of its one or two evaluations."""
+    t, t_next = times[:-1], times[1:]
+    evaluated = (t,) if solver == "euler" else (t, 0.5 * (t + t_next))
+    if at_time is None:
+        return t_next - t, tuple((time,) for time in evaluated)
+    return t_next - t, tuple((time, jax.vmap(at_time)(time)) for time in evaluated)
+
+
+def _advance(field: Field, x: Array, step: Any, solver: Solver) -> tuple[Array, Array]:
+    """Return the state after one step, and the velocity before it."""
+    length, arguments = step
+    h = jnp.expand_dims(length, -1)
+    v = field(x, *arguments[0])
+    if solver == "euler":
+        return x + h * v, v
+    return x + h * field(x + 0.5 * h * v, *arguments[1]), v
+
+
+def _check(num_steps: int, solver: Solver, unroll: int) -> None:
+    if num_steps < 1:
+        raise ConfigError(f"num_steps={num_steps}: an ODE solve needs at least one step")
+    if solver not in ("euler", "midpoint"):
+        raise ConfigError(f"solver={solver!r}: must be 'euler' or 'midpoint'")
     if unroll < 1:
         raise ConfigError(f"unroll={unroll}: must be at least 1")
-    return min(unroll, num_steps)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.data.sampling import DeviceData, sample_transitions
@@ -149,12 +149,7 @@ def descend(state, loss_fn, transform: optax.GradientTransformation, rate: float
         updates, opt_state = transform.update(grads, state.opt_state, online)
     online = eqx.apply_updates(online, updates)
     average = polyak(state.target.field, online, rate)
-    metrics = {
-        "loss": loss,
-        **metrics,
-        "grad/norm": optax.tree.norm(grads),
-        "ema/distance": tree_distance(online, average),
-    }
+    metrics = {"loss": loss, **metrics}
     state = eqx.tree_at(
         lambda s: (s.step, s.model.field, s.target.field, s.opt_state),
         state,
@@ -203,9 +198,3 @@ def polyak(target, online, rate: float):
 def copy_arrays(tree):
     """Return a tree with arrays of its own, so that donating one never invalidates the other."""
     return jax.tree.map(lambda leaf: leaf.copy() if eqx.is_array(leaf) else leaf, tree)
-
-
-def tree_distance(a, b) -> Float[Array, ""]:
-    """Return |a - b| / |b| over all leaves of two trees."""
-    difference = jax.tree.map(lambda x, y: x - y, a, b)
-    return optax.tree.norm(difference) / (optax.tree.norm(b) + 1e-12)

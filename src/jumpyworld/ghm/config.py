@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from jumpyworld.errors import ConfigError
-from jumpyworld.flows import Grid, Solver
+from jumpyworld.flows import Solver
 from jumpyworld.nn.embed import GammaEmbed
 from jumpyworld.nn.film_unet import Skip
 from jumpyworld.nn.normaliser import NormaliserKind
 
 FrameKind = Literal["absolute", "moving"]
 DiscountLaw = Literal["uniform", "log_uniform", "mixture"]
+BootstrapGrid = Literal["scaled", "fixed", "through"]
+Precision = Literal["fp32", "bf16"]
 ZSource = Literal["goals", "one_hot"]
 Preset = Literal["paper", "base", "small", "debug"]
 
@@ -47,7 +49,11 @@ class GHMConfig:
         solver: ``euler`` (paper) or ``midpoint``; in training and by default in sampling.
         train_steps: ODE steps of a bootstrap target. Paper 10.
         eval_steps: ODE steps of a sample. Paper 20.
-        bootstrap_grid: ``scaled`` (step t / train_steps) or ``fixed`` (1 / train_steps).
+        bootstrap_grid: ``scaled`` (step t / train_steps), ``fixed`` (1 / train_steps) or
+            ``through`` (one path from 0 to 1 that passes t: its end is S+, its velocity at t the
+            target; see ``losses``).
+        precision: of the inner layers' products in training, ``fp32`` or ``bf16``; weights,
+            optimiser and losses are in fp32 either way.
         unroll: ODE steps per iteration of the compiled loop; ``train_steps`` suits a GPU.
         gamma_min: smallest discount trained. Paper: gamma_min in the text, 0 in Algorithm 1.
         gamma_max: largest discount trained, below 1. Paper 0.996.
@@ -87,7 +93,8 @@ class GHMConfig:
     solver: Solver = "euler"
     train_steps: int = 10
     eval_steps: int = 20
-    bootstrap_grid: Grid = "scaled"
+    bootstrap_grid: BootstrapGrid = "scaled"
+    precision: Precision = "fp32"
     unroll: int = 1
     gamma_min: float = 0.0
     gamma_max: float = 0.996

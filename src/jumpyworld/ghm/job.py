@@ -8,7 +8,7 @@ from typing import Any
 
 from jumpyworld.data import Dataset, device_data
 from jumpyworld.errors import ConfigError
-from jumpyworld.ghm import algorithm, world_model
+from jumpyworld.ghm import algorithm, probe, world_model
 from jumpyworld.ghm.batch import SupportsSample
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.spec import GHMSpec
@@ -49,6 +49,7 @@ def ghm_job(
         init=lambda key: algorithm.init(key, config, spec, policy),
         step=lambda state, data, key: algorithm.step(state, data[0], key, config, data[1]),
         inference_model=algorithm.inference_model,
+        probe=lambda state, data, key: probe.probe(state, data[0], key, config),
         data=(device_data(dataset), policy),
         spec=spec.shapes(),
         fingerprints={
@@ -73,6 +74,7 @@ def world_model_job(dataset: Dataset, config: WorldModelConfig) -> TrainingJob:
         init=lambda key: world_model.init(key, config, spec),
         step=lambda state, data, key: world_model.step(state, data, key, config),
         inference_model=world_model.inference_model,
+        probe=lambda state, data, key: probe.weights(state),
         data=device_data(dataset),
         spec=spec.shapes(),
         fingerprints=_trained_on(dataset),

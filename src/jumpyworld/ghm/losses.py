@@ -11,6 +11,11 @@ Paper: Eq. td-hc and Algorithm 1 (Eq. td-flow for beta = gamma). Targets come fr
 network and carry no gradient. The first rows of a batch have beta < gamma; on all others
 beta = gamma, the second weight is gamma and the third is 0, so that term is not computed at all.
 
+The beta-bootstrap and the jump S+ follow the same field from the same state, one to t and one to 1,
+so both are rows of one ODE solve. With ``bootstrap_grid="through"`` they are the same row: S+ is
+the end of the path whose velocity at t is the second term's target. Each term keeps its
+expectation; the noise of the two is no longer independent.
+
 Deviation: A' ~ pi_z(. | S') as in Eq. td-hc, where Algorithm 1 takes the dataset's. Unconditional
 rows lose the action as well as z, as in the proposal figure, so they need no A'; with
 ``mask_action=False`` they keep the action and bootstrap with the dataset's, as in the text.
@@ -28,6 +33,7 @@ from jumpyworld.flows import interpolate, target_velocity
 from jumpyworld.ghm.batch import Draws, GHMBatch, SupportsSample, sample_draws
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.model import Condition, GeometricHorizonModel
+from jumpyworld.nn import hidden_as
 
 Metrics = dict[str, Float[Array, ""]]
 
@@ -84,45 +90,37 @@ def beta_bootstrap_target(
     next_condition: Condition,
     x0: Float[Array, "B d"],
     t: Float[Array, " B"],
+    x0_jump: Float[Array, "H d"],
     config: GHMConfig,
-) -> Regression:
-    """Return the beta-bootstrap's regression: the target's own flow, one step later.
+) -> tuple[Regression, Float[Array, "H d"]]:
+    """Return the beta-bootstrap's regression: the target's own flow, one step later; and jumps.
 
-    Paper: Eq. td-hc, second term; with beta = gamma the second term of Eq. td-flow.
+    Paper: Eq. td-hc, second term; with beta = gamma the second term of Eq. td-flow. The jumps are
+    S+ ~ psi_1(. | S', A', beta) of its third term, S'' in Algorithm 1.
 
     Args:
         target: target network.
         next_condition: of (S', A', beta) under the target, batched [B].
         x0: noise [B, d].
         t: times [B].
+        x0_jump: noise of the jumps, which start from the first H rows [H, d].
         config: ODE steps and solver.
+
+    Returns:
+        The regression [B], and the jumps in normalised units [H, d].
     """
-
-    def one(x0, t, condition):
-        x_t = target.flow(
-            x0, t, condition, num_steps=config.train_steps, grid=config.bootstrap_grid
-        )
-        return x_t, target.velocity(x_t, t, condition)
-
-    return Regression(*jax.vmap(one)(x0, t, next_condition))
-
-
-def sample_jump(
-    target: GeometricHorizonModel,
-    next_condition: Condition,
-    x0: Float[Array, "H d"],
-    config: GHMConfig,
-) -> Float[Array, "H d"]:
-    """Draw S+ from the target's model at horizon beta, in raw units.
-
-    Paper: Eq. td-hc, third term: S+ ~ psi_1(. | S', A', beta), S'' in Algorithm 1.
-    """
-    t_end = jnp.ones((), x0.dtype)
-
-    def one(x0, condition):
-        return target.flow(x0, t_end, condition, num_steps=config.train_steps)
-
-    return target.state_normaliser.denormalise(jax.vmap(one)(x0, next_condition))
+    hc, steps = len(x0_jump), config.train_steps
+    if config.bootstrap_grid == "through":
+        through = jax.vmap(lambda x0, t, c: target.flow_through(x0, t, c, num_steps=steps))
+        x_t, v_t, end = through(x0, t, next_condition)
+        return Regression(x_t, v_t), end[:hc]
+    grid = config.bootstrap_grid
+    flow = jax.vmap(lambda x0, t, c: target.flow(x0, t, c, num_steps=steps, grid=grid))
+    both = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:hc]]), next_condition)
+    ends = jnp.concatenate([t, jnp.ones_like(t[:hc])])
+    x = flow(jnp.concatenate([x0, x0_jump]), ends, both)
+    x_t, jumps = x[: len(x0)], x[len(x0) :]
+    return Regression(x_t, jax.vmap(target.velocity)(x_t, t, next_condition)), jumps
 
 
 def gamma_bootstrap_target(
@@ -151,7 +149,7 @@ def gamma_bootstrap_target(
     """
     encoded = jax.vmap(target.encode)(s_plus, a_plus, z)
     condition = jax.vmap(target.condition)(encoded, s_plus, gamma)
-    return beta_bootstrap_target(target, condition, x0, t, config)
+    return beta_bootstrap_target(target, condition, x0, t, x0[:0], config)[0]
 
 
 def batch_condition(
@@ -188,7 +186,7 @@ def regressions(
     key: PRNGKeyArray,
     config: GHMConfig,
     policy: SupportsSample,
-) -> tuple[Regression, Regression, Regression | None, Metrics]:
+) -> tuple[Regression, Regression, Regression | None]:
     """Return the regressions of the three terms; all of it is the target network's work.
 
     Args:
@@ -200,8 +198,8 @@ def regressions(
         policy: whose future is learnt.
 
     Returns:
-        One-step and beta-bootstrap [B] and gamma-bootstrap [H] regressions (None without
-        consistency rows), and metrics of the samples S+.
+        One-step and beta-bootstrap [B] and gamma-bootstrap [H] regressions; None for the last
+        without consistency rows.
     """
     hc, c = config.layout.hc, config.layout.conditional
     next_key, plus_key = jax.random.split(key)
@@ -213,15 +211,17 @@ def regressions(
 
     x1 = target.state_normaliser.normalise(s_next)
     one_step = one_step_target(x1, draws.x0_one_step, draws.t)
-    beta = beta_bootstrap_target(target, condition, draws.x0_beta, draws.t, config)
+    beta, jumps = beta_bootstrap_target(
+        target, condition, draws.x0_beta, draws.t, draws.x0_jump, config
+    )
     if hc == 0:
-        return one_step, beta, None, {}
-    s_plus = sample_jump(target, _rows(condition, hc), draws.x0_jump, config)
+        return one_step, beta, None
+    s_plus = target.state_normaliser.denormalise(jumps)
     a_plus = policy.sample(plus_key, s_plus, z[:hc])
     gamma = gamma_bootstrap_target(
         target, s_plus, a_plus, z[:hc], draws.gamma[:hc], draws.x0_gamma, draws.t[:hc], config
     )
-    return one_step, beta, gamma, _range_metrics(s_plus, batch.observations)
+    return one_step, beta, gamma
 
 
 def matching_loss(
@@ -235,7 +235,9 @@ def matching_loss(
 ) -> tuple[Float[Array, ""], Metrics]:
     """Return the TD-HC loss for given draws; see ``td_hc_loss``."""
     hc, c = config.layout.hc, config.layout.conditional
-    one_step, beta, gamma, metrics = jax.lax.stop_gradient(
+    if config.precision == "bf16":
+        model, target = (_with_inner_layers_as(jnp.bfloat16, net) for net in (model, target))
+    one_step, beta, gamma = jax.lax.stop_gradient(
         regressions(target, batch, draws, key, config, policy)
     )
     actions = batch.actions[:c] if config.mask_action else batch.actions
@@ -255,9 +257,10 @@ def matching_loss(
 
     w_one, w_beta, w_gamma = mixture_weights(draws.beta, draws.gamma)
     total = jnp.sum(w_one * errors[0]) + jnp.sum(w_beta * errors[1])
+    metrics = {}
     if gamma is not None:
         total = total + jnp.sum(w_gamma[:hc] * errors[2])
-        metrics = {**metrics, "loss/gamma_bootstrap": jnp.mean(errors[2])}
+        metrics = {"loss/gamma_bootstrap": jnp.mean(errors[2])}
     loss = total / config.batch_size
     return loss, {
         **metrics,
@@ -299,24 +302,9 @@ def td_hc_loss(
     return matching_loss(model, target, batch, draws, policy_key, config, policy)
 
 
-def _rows(tree: Condition, n: int) -> Condition:
-    return jax.tree.map(lambda leaf: leaf[:n], tree)
+def _with_inner_layers_as(dtype, model: GeometricHorizonModel) -> GeometricHorizonModel:
+    return eqx.tree_at(lambda m: m.field, model, hidden_as(model.field, dtype))
 
 
 def _mean_norm(v: Float[Array, "rows d"]) -> Float[Array, ""]:
     return jnp.mean(jnp.sqrt(jnp.sum(jnp.square(v), axis=-1)))
-
-
-def _range_metrics(s_plus: Float[Array, "H d"], data: Float[Array, "B d"]) -> Metrics:
-    """Compare sampled states with the batch's own, in raw units; both would agree in the end."""
-    low, high = jnp.min(data, axis=0), jnp.max(data, axis=0)
-    outside = (s_plus < jnp.broadcast_to(low, s_plus.shape)) | (
-        s_plus > jnp.broadcast_to(high, s_plus.shape)
-    )
-    return {
-        "sample/min": jnp.min(s_plus),
-        "sample/max": jnp.max(s_plus),
-        "sample/data_min": jnp.min(low),
-        "sample/data_max": jnp.max(high),
-        "sample/outside": jnp.mean(outside.astype(s_plus.dtype)),
-    }

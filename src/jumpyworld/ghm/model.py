@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError
-from jumpyworld.flows import Grid, Solver, integrate
+from jumpyworld.flows import Grid, Solver, integrate, integrate_through
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.frame import Frame, make_frame
 from jumpyworld.ghm.spec import GHMSpec
@@ -130,11 +130,23 @@ class GeometricHorizonModel(eqx.Module):
         )
 
     def velocity(
-        self, x: Float[Array, " d"], t: Float[Array, ""], condition: Condition
+        self,
+        x: Float[Array, " d"],
+        t: Float[Array, ""],
+        condition: Condition,
+        time: Float[Array, "..."] | None = None,
     ) -> Float[Array, " d"]:
-        """Return v_t(x | s, a, z, gamma) at one point, in normalised units."""
+        """Return v_t(x | s, a, z, gamma) at one point, in normalised units.
+
+        Args:
+            x: the point.
+            t: its time.
+            condition: of (s, a, z, gamma).
+            time: ``field.at_time(t)`` where it is known already.
+        """
+        time = self.field.at_time(t) if time is None else time
         inputs = self.frame.inputs(x, t, condition.s, condition.displacement)
-        w = self.field(inputs, t, condition.prepared)
+        w = self.field(inputs, time, condition.prepared)
         return self.frame.velocity(w, condition.s, condition.displacement)
 
     def flow(
@@ -149,13 +161,28 @@ class GeometricHorizonModel(eqx.Module):
     ) -> Float[Array, " d"]:
         """Return psi_t(x0 | s, a, z, gamma) at ``t_end`` for one sample, in normalised units."""
         return integrate(
-            lambda x, t: self.velocity(x, t, condition),
+            lambda x, t, time: self.velocity(x, t, condition, time),
             x0,
             t_end,
             num_steps=self.eval_steps if num_steps is None else num_steps,
             solver=self.solver if solver is None else solver,
             grid=grid,
             unroll=self.unroll,
+            at_time=self.field.at_time,
+        )
+
+    def flow_through(
+        self, x0: Float[Array, " d"], t: Float[Array, ""], condition: Condition, *, num_steps: int
+    ) -> tuple[Float[Array, " d"], Float[Array, " d"], Float[Array, " d"]]:
+        """Return psi_t(x0), the velocity there, and psi_1(x0), all of one path; see ``flow``."""
+        return integrate_through(
+            lambda x, t, time: self.velocity(x, t, condition, time),
+            x0,
+            t,
+            num_steps=num_steps,
+            solver=self.solver,
+            unroll=self.unroll,
+            at_time=self.field.at_time,
         )
 
     def sample(

@@ -147,10 +147,12 @@ class WorldModel(eqx.Module):
         t: Float[Array, ""],
         s: Float[Array, " d"],
         prepared: Float[Array, "..."],
+        time: Float[Array, "..."] | None = None,
     ) -> Float[Array, " d"]:
         """Return v_t(x | s, a) at one point; x and s in normalised units."""
+        time = self.field.at_time(t) if time is None else time
         displacement = self.frame.displacement(jnp.zeros_like(t))
-        w = self.field(self.frame.inputs(x, t, s, displacement), t, prepared)
+        w = self.field(self.frame.inputs(x, t, s, displacement), time, prepared)
         return self.frame.velocity(w, s, displacement)
 
     def sample(
@@ -177,12 +179,13 @@ class WorldModel(eqx.Module):
         def one(x0, s, a):
             prepared, s = self.prepare(s, a), self.state_normaliser.normalise(s)
             return integrate(
-                lambda x, t: self.velocity(x, t, s, prepared),
+                lambda x, t, time: self.velocity(x, t, s, prepared, time),
                 x0,
                 t_end,
                 num_steps=self.eval_steps if num_steps is None else num_steps,
                 solver=self.solver if solver is None else solver,
                 unroll=self.unroll,
+                at_time=self.field.at_time,
             )
 
         rows = (jnp.asarray(value).reshape(-1, jnp.shape(value)[-1]) for value in (states, actions))

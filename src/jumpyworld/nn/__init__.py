@@ -4,7 +4,7 @@ Modules are Equinox modules, un-batched (callers ``vmap``), with ``key`` keyword
 """
 
 from jumpyworld.nn.embed import ContextEncoder, DiscountEmbedding, TimeEmbedding, sinusoid
-from jumpyworld.nn.film_unet import FieldNetwork, FiLMBlock, FiLMUNet, layer_norm
+from jumpyworld.nn.film_unet import FieldNetwork, FiLMBlock, FiLMUNet, hidden_as, layer_norm
 from jumpyworld.nn.mlp import MLP, Linear, mish
 from jumpyworld.nn.normaliser import Normaliser, make_normaliser
 
@@ -18,6 +18,7 @@ __all__ = [
     "Linear",
     "Normaliser",
     "TimeEmbedding",
+    "hidden_as",
     "layer_norm",
     "make_normaliser",
     "mish",

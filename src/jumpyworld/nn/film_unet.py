@@ -1,7 +1,8 @@
 """The FiLM U-Net, and the conditional field network built on it.
 
     c = encoder(s, a, z) + embed(gamma)                    once per sample: ``prepare``
-    film = FiLM(mish(c + embed(t)))                        once per ODE time
+    e = embed(t)                                           once per time: ``at_time``
+    film = FiLM(mish(c + e))                               once per evaluation
     h = project_in(x)
     h = down_i(h), kept as skip_i                          i = 1 .. stages
     h = mid(h)
@@ -15,6 +16,9 @@ paper is silent on what a block is; deviations are marked below.
 Modules are un-batched. With ``linear_mix`` there is no activation after the sum, so FiLM is linear
 in its parts: FiLM(c + embed(t)) = FiLM(c) + FiLM(embed(t)), and the first term is computed once per
 ODE solve, the second once per ODE time for all samples.
+
+Layers compute in the dtype of their weights, norms and activations in at least 32 bits;
+``hidden_as`` makes a copy whose inner layers are in 16 bits.
 """
 
 from typing import Literal
@@ -25,7 +29,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.nn.embed import ContextEncoder, DiscountEmbedding, GammaEmbed, TimeEmbedding
-from jumpyworld.nn.mlp import Linear, mish
+from jumpyworld.nn.mlp import Linear, at_least_float32, mish
 
 Skip = Literal["concat", "add"]
 # What ``prepare`` returns: [width], or with ``linear_mix`` [films, 2, width].
@@ -34,6 +38,7 @@ Prepared = Float[Array, "..."]
 
 def layer_norm(x: Float[Array, " width"], eps: float = 1e-5) -> Float[Array, " width"]:
     """Return x with mean 0 and variance 1 over its entries; FiLM is the affine part."""
+    x = at_least_float32(x)
     centred = x - jnp.mean(x)
     return centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred)) + eps)
 
@@ -45,33 +50,35 @@ class FiLMBlock(eqx.Module):
     with two FiLMs, two) modulated LayerNorm and mish, plus a shortcut.
 
     Attributes:
-        linear1: [inputs] -> [width].
+        linear1: [inputs] -> [width]; where the widths differ -> [2 width], of which the second
+            half is the shortcut: one product instead of two.
         linear2: [width] -> [width].
-        shortcut: [inputs] -> [width], or None where the widths are equal.
     """
 
     linear1: Linear
     linear2: Linear
-    shortcut: Linear | None
 
     def __init__(self, inputs: int, width: int, *, key: PRNGKeyArray):
-        keys = jax.random.split(key, 3)
-        self.linear1 = Linear(inputs, width, key=keys[0])
+        keys = jax.random.split(key, 2)
+        outputs = width if inputs == width else 2 * width
+        self.linear1 = Linear(inputs, outputs, key=keys[0])
         self.linear2 = Linear(width, width, key=keys[1])
-        self.shortcut = None if inputs == width else Linear(inputs, width, key=keys[2])
 
     def __call__(
         self, x: Float[Array, " inputs"], film: Float[Array, "films 2 width"]
     ) -> Float[Array, " width"]:
         """Apply the block; ``film`` holds (scale, shift) of its one or two FiLMs."""
-        h = self.linear2(_modulate(self.linear1(x), film[0]))
+        width = self.linear2.weight.shape[0]
+        h = self.linear1(x)
+        h, shortcut = (h, x) if h.shape[0] == width else (h[:width], h[width:])
+        h = self.linear2(_modulate(h, film[0]))
         if film.shape[0] == 2:
-            h = _modulate(h, film[1])
-        return h + (x if self.shortcut is None else self.shortcut(x))
+            h = _modulate(h, film[1]).astype(shortcut.dtype)
+        return h + shortcut
 
 
 def _modulate(h: Float[Array, " width"], film: Float[Array, "2 width"]) -> Float[Array, " width"]:
-    scale, shift = film
+    scale, shift = at_least_float32(film)
     return mish(layer_norm(h) * (1.0 + scale) + shift)
 
 
@@ -123,11 +130,11 @@ class FiLMUNet(eqx.Module):
 
     def film_parameters(self, c: Float[Array, " width"]) -> Float[Array, "films 2 width"]:
         """Return the scales and shifts of all blocks for one conditioning vector."""
-        return self.film(c).reshape(-1, 2, c.shape[-1])
+        return self.film(c).reshape(-1, 2, self.film.weight.shape[0])
 
     def film_increment(self, c: Float[Array, " width"]) -> Float[Array, "films 2 width"]:
         """Return what adding ``c`` to the conditioning adds to ``film_parameters``."""
-        return (c @ self.film.weight).reshape(-1, 2, c.shape[-1])
+        return (c @ self.film.weight).reshape(-1, 2, self.film.weight.shape[0])
 
     def __call__(
         self, x: Float[Array, " inputs"], film: Float[Array, "films 2 width"]
@@ -135,7 +142,7 @@ class FiLMUNet(eqx.Module):
         """Map one input [inputs] to [outputs] under the given FiLM parameters."""
         film = film.reshape(-1, self.films_per_block, *film.shape[1:])
         stages = len(self.down)
-        h = self.project_in(x)
+        h = self.project_in(x).astype(self.mid.linear1.weight.dtype)
         skips = []
         for i, block in enumerate(self.down):
             h = block(h, film[i])
@@ -233,13 +240,37 @@ class FieldNetwork(eqx.Module):
             c = c + self.discount(gamma)
         return self.unet.film_parameters(c) if self.linear_mix else c
 
-    def __call__(
-        self, x: Float[Array, " inputs"], t: Float[Array, ""], prepared: Prepared
-    ) -> Float[Array, " d"]:
-        """Return the field's output at one point [inputs] and time."""
+    def at_time(self, t: Float[Array, ""]) -> Prepared:
+        """Return the part of the conditioning that depends on the time alone."""
         time = self.time(t)
-        if self.linear_mix:
-            film = prepared + self.unet.film_increment(time)
-        else:
-            film = self.unet.film_parameters(mish(prepared + time))
+        return self.unet.film_increment(time) if self.linear_mix else time
+
+    def __call__(
+        self, x: Float[Array, " inputs"], time: Prepared, prepared: Prepared
+    ) -> Float[Array, " d"]:
+        """Return the field's output at one point [inputs].
+
+        Args:
+            x: the point.
+            time: ``at_time(t)``.
+            prepared: ``prepare(first, gamma)``.
+        """
+        mixed = prepared + time
+        film = mixed if self.linear_mix else self.unet.film_parameters(mish(mixed))
         return self.unet(x, film)
+
+
+def hidden_as(field: FieldNetwork, dtype) -> FieldNetwork:
+    """Return the network with its inner layers in ``dtype`` and its first and last as they are.
+
+    States and points enter, and velocities leave, in full precision: with 8 bits a place in a maze
+    of 40 steps is a step wide. These layers are narrow and cost little.
+    """
+
+    def edges(f: FieldNetwork):
+        e = f.encoder
+        first = (e.state, e.action, e.z, e.action_token, e.z_token)
+        return (*first, f.unet.project_in, f.unet.project_out)
+
+    inner = jax.tree.map(lambda weight: weight.astype(dtype), field)
+    return eqx.tree_at(edges, inner, edges(field), is_leaf=lambda node: node is None)

@@ -66,7 +66,10 @@ class ChunkRunner:
         self._structure, self._static = eqx.partition(template, is_array)
         data, self._data_static = eqx.partition(job.data, is_array)
         self._data = jax.tree.map(jnp.asarray, data)
-        self.metrics = self._metric_names(template, keys[0])
+        self._sums = self._metric_names(job.step, template, keys[0])
+        self._probe = None if job.probe is None else eqx.filter_jit(job.probe)
+        probed = () if job.probe is None else self._metric_names(job.probe, template, keys[0])
+        self.metrics = tuple(sorted((*self._sums, *probed)))
         self._compiled = None
 
     def start(self) -> Carry:
@@ -119,18 +122,21 @@ class ChunkRunner:
             self._refuse_endless_skips(carry, k)
         return carry
 
-    def rows(self, carry: Carry) -> tuple[list[dict[str, Any]], Carry]:
-        """Return one row of means per seed, and the carry with empty sums."""
+    def rows(self, carry: Carry, step: int) -> tuple[list[dict[str, Any]], Carry]:
+        """Return one row per seed, of means and of what the probe sees, and an emptied carry."""
         log = jax.tree.map(lambda x: np.atleast_1d(np.asarray(x)), carry.log)
+        probed = self._probed(carry, step)
         rows = []
         for index, seed in enumerate(self._seeds):
             means = {
                 name: float(log.sums[name][index] / log.counts[name][index])
                 if log.counts[name][index]
                 else None
-                for name in self.metrics
+                for name in self._sums
             }
-            rows.append({"seed": seed, **means, "skipped": int(log.skipped[index])})
+            rows.append(
+                {"seed": seed, **means, **probed[index], "skipped": int(log.skipped[index])}
+            )
         fresh = eqx.tree_at(lambda x: x.skipped_in_row, self._empty_log(), carry.log.skipped_in_row)
         return rows, Carry(carry.state, fresh)
 
@@ -165,9 +171,25 @@ class ChunkRunner:
         )
         return carry, finite & check(carry.state)
 
-    def _metric_names(self, template: PyTree, key) -> tuple[str, ...]:
+    def _probed(self, carry: Carry, step: int) -> list[dict[str, float | None]]:
+        """Return what the probe says of each seed's state; None for what is not finite."""
+        if self._probe is None:
+            return [{} for _ in self._seeds]
+        members = [carry.state] if self._single else self._members(carry.state)
+        keys = [self._keys] if self._single else list(self._keys)
         data = eqx.combine(self._data, self._data_static)
-        _, metrics = eqx.filter_eval_shape(self._job.step, template, data, key)
+        out = []
+        for member, key in zip(members, keys, strict=True):
+            state = eqx.combine(member, self._static)
+            values = self._probe(state, data, jax.random.fold_in(key, step))
+            floats = {name: float(value) for name, value in values.items()}
+            out.append({k: v if np.isfinite(v) else None for k, v in floats.items()})
+        return out
+
+    def _metric_names(self, function, template: PyTree, key) -> tuple[str, ...]:
+        data = eqx.combine(self._data, self._data_static)
+        metrics = eqx.filter_eval_shape(function, template, data, key)
+        metrics = metrics[1] if isinstance(metrics, tuple) else metrics
         for name, value in metrics.items():
             if getattr(value, "shape", ()) != ():
                 raise TypeError(f"metric {name} has shape {value.shape}, not that of a scalar")
@@ -176,8 +198,8 @@ class ChunkRunner:
     def _empty_log(self) -> Log:
         shape = () if self._single else (len(self._seeds),)
         return Log(
-            sums={name: jnp.zeros(shape, jnp.float32) for name in self.metrics},
-            counts={name: jnp.zeros(shape, jnp.int32) for name in self.metrics},
+            sums={name: jnp.zeros(shape, jnp.float32) for name in self._sums},
+            counts={name: jnp.zeros(shape, jnp.int32) for name in self._sums},
             skipped=jnp.zeros(shape, jnp.int32),
             skipped_in_row=jnp.zeros(shape, jnp.int32),
         )

@@ -38,6 +38,9 @@ class TrainingJob:
     data: PyTree
     """What ``step`` reads: the data set, a frozen policy; put on the device once. Arrays that come
     in here, and not with a closure, are not compiled into the program."""
+    probe: Callable[[PyTree, PyTree, PRNGKeyArray], Mapping[str, Any]] | None = None
+    """``probe(state, data, key) -> metrics``: further scalars for each row of the log, of the state
+    as it is then. It changes nothing, and costs nothing between rows."""
     spec: Mapping[str, Any] = field(default_factory=dict)
     """Shapes and whatever else the loader needs to build the model; plain values."""
     fingerprints: Mapping[str, str | None] = field(default_factory=dict)

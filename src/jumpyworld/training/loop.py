@@ -120,7 +120,7 @@ class _Session:
                 self._rate = (end - step) / max(elapsed, 1e-9)
                 seconds, timed, step = seconds + elapsed, timed + end - step, end
                 if step % self._log_every == 0:
-                    rows, carry = self._runner.rows(carry)
+                    rows, carry = self._runner.rows(carry, step)
                     for row in rows:
                         log.write({"step": step, **row, WALL_CLOCK[0]: round(timed / seconds, 3)})
                     seconds, timed = 0.0, 0
