@@ -83,4 +83,5 @@ class _Clock:
             return "", ""
         rate = made / elapsed
         left = time.strftime("%H:%M:%S", time.gmtime((total - done) / rate))
-        return f"{rate:.3g}/s", f"{left} left"
+        shown = f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+        return f"{shown}/s", f"{left} left"
