@@ -53,9 +53,7 @@ class Tabular:
             leave = alphas[k] if k + 1 < phases else 0.0
             for target, chance in ((k, 1 - leave), (k + 1, leave)):
                 if chance > 0:
-                    step = np.einsum(
-                        "sa,sap->sp", self.policies[sequence[target]], self.transition
-                    )
+                    step = np.einsum("sa,sap->sp", self.policies[sequence[target]], self.transition)
                     rows = slice(k * num_states, (k + 1) * num_states)
                     columns = slice(target * num_states, (target + 1) * num_states)
                     move[rows, columns] += chance * step

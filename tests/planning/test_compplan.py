@@ -163,9 +163,7 @@ class Wanderer(eqx.Module):
 
 
 def test_actionplan_is_the_same_with_rollouts_of_the_base_policy(key):
-    planner = ActionPlan(
-        CorridorStep(), Wanderer(), discount=0.9, action_horizon=4, candidates=512
-    )
+    planner = ActionPlan(CorridorStep(), Wanderer(), discount=0.9, action_horizon=4, candidates=512)
     task = Task(lambda states, goal: at_two(states), goal=np.zeros(1))
     plan = planner(key, np.zeros(1), task)
     np.testing.assert_array_equal(plan.action, [1])
@@ -254,7 +252,9 @@ def test_zero_shot_asks_the_policy_alone(key):
     plan = planner(key, np.zeros(1), task)
     assert plan.action == 1 and plan.z.shape == (1, 1) and int(plan.evaluations) == 0
     assert planner.follow(key, np.ones(1), plan) == 1
-    batch = planner.batch(jax.random.split(key, 3), np.zeros((3, 1)), Task(task.reward, np.eye(3)[:, :1]))
+    batch = planner.batch(
+        jax.random.split(key, 3), np.zeros((3, 1)), Task(task.reward, np.eye(3)[:, :1])
+    )
     np.testing.assert_array_equal(batch.action[:, 0], [1, 0, 0])
     with pytest.raises(PlanError, match="goal=None"):
         planner(key, np.zeros(1), Task(at_two))

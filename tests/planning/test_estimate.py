@@ -7,8 +7,13 @@ import numpy as np
 import pytest
 from tabular_mdp import Tabular
 
-from jumpyworld.planning import Task, discounts_of_horizons, effective_discounts, gsp_weights
-from jumpyworld.planning import estimate
+from jumpyworld.planning import (
+    Task,
+    discounts_of_horizons,
+    effective_discounts,
+    estimate,
+    gsp_weights,
+)
 from jumpyworld.planning.estimate import Question
 from jumpyworld.planning.repertoire import Repertoire
 
@@ -79,7 +84,9 @@ def test_v_is_the_mean_of_q_over_first_actions(key):
     ]
     chances = mdp.policies[1, 0]
     mean = sum(p * values.mean() for p, values in zip(chances, q, strict=True))
-    error = np.sqrt(v.var() + sum(p**2 * values.var() for p, values in zip(chances, q, strict=True)))
+    error = np.sqrt(
+        v.var() + sum(p**2 * values.var() for p, values in zip(chances, q, strict=True))
+    )
     assert abs(v.mean() - mean) <= 4 * error / np.sqrt(SAMPLES)
     # The three are far enough apart for this to mean something.
     assert np.ptp([values.mean() for values in q]) > 10 * error / np.sqrt(SAMPLES)

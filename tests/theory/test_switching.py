@@ -170,7 +170,9 @@ def test_dtypes_are_kept_and_tracing_works():
         np.testing.assert_allclose(gsp_weights(wide, 0.99), gsp_weights(betas, 0.99), rtol=1e-14)
         traced = jax.jit(lambda b: gsp_weights(b, 0.99, "absorb"))(wide)
         np.testing.assert_allclose(traced, gsp_weights(betas, 0.99, "absorb"), rtol=1e-14)
-    np.testing.assert_allclose(gsp_weights([0.5, 0.9], 0.95), gsp_weights(np.array([0.5, 0.9]), 0.95))
+    np.testing.assert_allclose(
+        gsp_weights([0.5, 0.9], 0.95), gsp_weights(np.array([0.5, 0.9]), 0.95)
+    )
 
 
 def test_switching_probabilities_and_discounts_are_inverse():

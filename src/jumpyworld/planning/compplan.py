@@ -252,6 +252,7 @@ class CompPlan(AbstractPlanner):
                 self.search,
                 number,
                 shared_action=self.objective == "q",
+                protects=self.margin > 0,
                 max_rows=self.max_rows,
             )
 

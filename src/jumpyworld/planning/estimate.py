@@ -61,22 +61,26 @@ def chain_states(
         return jnp.broadcast_to(value, (num_samples, *value.shape))
 
     def segment(
-        states: Array, step: tuple[PRNGKeyArray, Array, Array], actions: Array | None = None
+        states: Array, step: tuple[PRNGKeyArray, Array, Array, Array]
     ) -> tuple[Array, tuple[Array, Array]]:
-        segment_key, z_k, beta = step
-        act_key, jump_key = jax.random.split(segment_key)
-        if actions is None:
-            actions = ask.act(act_key, states, rows(z_k))
-        successors = ask.jump(jump_key, states, actions, rows(z_k), beta)
+        keys, z_k, beta, is_first = step
+        z_rows = rows(z_k)
+        if action is None:
+            actions = ask.act(keys[0], states, z_rows)
+        else:
+            # Drawing on arrival, not on leaving, draws no A_K; the first was drawn by the caller.
+            actions = jax.lax.cond(
+                is_first,
+                lambda: rows(action),
+                lambda: ask.act(keys[0], states, z_rows).astype(action.dtype),
+            )
+        successors = ask.jump(keys[1], states, actions, z_rows, beta)
         return successors, (successors, actions)
 
-    keys = jax.random.split(key, z.shape[0])
-    # The first segment stands outside the loop, as its action may be given; so no A_K is drawn.
-    first = None if action is None else rows(action)
-    states, head = segment(rows(question.state), (keys[0], z[0], question.betas[0]), first)
-    _, tail = jax.lax.scan(segment, states, (keys[1:], z[1:], question.betas[1:]))
-    joined = [jnp.concatenate([a[None], b]) for a, b in zip(head, tail, strict=True)]
-    return joined[0], joined[1]
+    segments = z.shape[0]
+    keys = jax.random.split(key, (segments, 2))
+    steps = (keys, z, question.betas, jnp.arange(segments) == 0)
+    return jax.lax.scan(segment, rows(question.state), steps)[1]
 
 
 def chain_values(

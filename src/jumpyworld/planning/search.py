@@ -152,6 +152,7 @@ def play_round(
     number: int,
     *,
     shared_action: bool,
+    protects: bool,
     max_rows: int,
 ) -> Pool:
     """Return the pool after one more round.
@@ -163,9 +164,11 @@ def play_round(
         search: the schedule.
         number: which round, from 0; static.
         shared_action: whether all chains of a candidate begin with its a_1 (objective ``q``).
+        protects: whether a candidate is protected; it plays beside the ``count`` best.
         max_rows: chains alive at once.
     """
     count, samples = search.schedule(len(pool.z))[number]
+    count = min(count + protects, len(pool.z))
     if number and count < len(pool.z):
         scores = jnp.where(pool.protected, jnp.full_like(pool.scores, jnp.inf), pool.scores)
         # Below even those that scored NaN, so that nobody comes back.

@@ -1,0 +1,300 @@
+"""What is asked of a planner: batches, bad input, and nothing compiled twice."""
+
+import functools
+import gc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jumpyworld import domains
+from jumpyworld.errors import ConfigError, JumpyError, PlanError
+from jumpyworld.planning import (
+    CompPlan,
+    Elimination,
+    GoalProposal,
+    ListProposal,
+    MixtureProposal,
+    Task,
+    UnconditionalProposal,
+    Uniform,
+    decide,
+    goal_task,
+)
+from jumpyworld.policies import from_callable
+
+POINT = domains.get("pointmaze-large")
+
+
+class Toward(eqx.Module):
+    """Goes straight for z."""
+
+    gain: jax.Array
+
+    def sample(self, key, states, z):
+        return jnp.clip(self.gain * (z - states), -1.0, 1.0)
+
+
+class Drift(eqx.Module):
+    """Lands between here and z, the nearer to z the longer the horizon."""
+
+    noise: jax.Array
+
+    def sample(self, key, states, actions, z, gamma):
+        target = states if z is None else z
+        noise = self.noise * jax.random.normal(key, states.shape)
+        return states + gamma * (target - states) + noise
+
+
+def drifting(policy=None, model=None, proposal=None, **settings):
+    settings = {"horizons": (4, 8), "discount": 0.95, "search": Uniform(4), **settings}
+    return CompPlan(
+        model or Drift(jnp.asarray(0.3)),
+        policy or Toward(jnp.asarray(1.0)),
+        proposal=proposal or GoalProposal(8),
+        **settings,
+    )
+
+
+GOAL = np.asarray([3.0, -2.0], np.float32)
+
+
+def near(states, goal):
+    return jnp.exp(-jnp.abs(states - goal[(None,) * (states.ndim - 1)]).sum(-1))
+
+
+def compilations(function):
+    """Return how many programs a call compiles."""
+    found = []
+
+    def listen(name, duration, **_):
+        if "backend_compile" in name:
+            found.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        function()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    return len(found)
+
+
+def test_a_thousand_mixed_plans_compile_nothing_and_keep_no_memory():
+    planner = drifting(search=Elimination(((8, 2), (2, 4))), warm_start=1)
+    others = drifting(policy=Toward(jnp.asarray(0.5)), search=planner.search, warm_start=1)
+    rng = np.random.default_rng(0)
+    tasks = [functools.partial(Task, near), functools.partial(goal_task, POINT)]
+
+    def ask(count):
+        plan = None
+        for i in range(count):
+            who = planner if i % 2 else others
+            state, goal = rng.normal(size=(2, 2)) * 10
+            # Whoever asks may hold float32 or float64, NumPy or JAX.
+            state = [state, state.astype(np.float32), jnp.asarray(state, jnp.float32)][i % 3]
+            memory = plan.memory if plan is not None and i % 4 else None
+            task = tasks[i % 2](goal=goal)
+            plan = who(jax.random.key(i), state, task, memory)
+            if i % 5 == 0:
+                plan = who(jax.random.key(i), state, task, memory, budget_ms=float(i % 7))
+            if i % 10 == 0:
+                who.follow(jax.random.key(i), state, plan)
+            if i % 50 == 0:
+                keys = jax.random.split(jax.random.key(i), 3)
+                who.batch(keys, np.tile(state, (3, 1)), tasks[0](goal=np.tile(goal, (3, 1))))
+        return plan
+
+    assert compilations(lambda: ask(106)) > 0
+    gc.collect()
+    arrays = len(jax.live_arrays())
+    assert compilations(lambda: ask(1000)) == 0
+    gc.collect()
+    assert len(jax.live_arrays()) <= arrays + 10
+
+
+def test_weights_are_arguments_and_not_constants(key):
+    """New weights, same program; and the plan does change with them."""
+    plans = []
+
+    def plan_with(gain):
+        planner = drifting(policy=Toward(jnp.asarray(gain)), search=Uniform(3))
+        plans.append(planner(key, np.zeros(2), Task(near, GOAL)))
+
+    plan_with(1.0)
+    assert compilations(lambda: plan_with(0.1)) == 0
+    assert (plans[0].action != plans[1].action).any()
+
+
+@pytest.mark.parametrize("max_rows", [2**16, 32])
+def test_a_batch_answers_as_each_alone_would(max_rows, key):
+    planner = drifting(max_rows=max_rows)
+    keys, rng = jax.random.split(key, 5), np.random.default_rng(0)
+    states, goals = rng.normal(size=(2, 5, 2)).astype(np.float32)
+    plans = planner.batch(keys, states, Task(near, goals))
+    assert plans.action.shape == (5, 2) and plans.z.shape == (5, 2, 2)
+    assert plans.candidates is None and plans.spent.shape == (5, 1, 8)
+    for i in (0, 4):
+        alone = planner(keys[i], states[i], Task(near, goals[i]))
+        np.testing.assert_allclose(plans.action[i], alone.action, atol=1e-6)
+        np.testing.assert_allclose(plans.candidate_values[i], alone.candidate_values, atol=1e-6)
+
+
+class Counting(eqx.Module):
+    """Tells states apart by what it answers: the action is z plus the state."""
+
+    def sample(self, key, states, z):
+        return 0.01 * (states + 10 * z)
+
+
+def test_between_plans_the_policy_of_z1_acts_anew(key):
+    planner = drifting(policy=Counting())
+    keys, states = jax.random.split(key, 2), np.ones((2, 2), np.float32)
+    task = Task(near, np.zeros((2, 2)))
+    actions, plans = decide(planner, keys, states, task, step=0, replan_every=3)
+    np.testing.assert_array_equal(actions, plans.action)
+    for step in (1, 2):
+        moved = states + step
+        actions, kept = decide(planner, keys, moved, task, step=step, replan_every=3, plans=plans)
+        assert kept is plans
+        np.testing.assert_allclose(actions, 0.01 * (moved + 10 * plans.z[:, 0]), rtol=1e-6)
+    assert decide(planner, keys, states, task, step=3, replan_every=3, plans=plans)[1] is not plans
+
+
+@pytest.mark.parametrize(
+    ("ask", "named"),
+    [
+        (lambda p, k: p(k, np.asarray([np.nan, 0]), Task(near, GOAL)), "state: 1 values"),
+        (lambda p, k: p(k, np.zeros((1, 2)), Task(near, GOAL)), r"state of shape \(1, 2\)"),
+        (lambda p, k: p(k, np.zeros(2), Task(near, np.asarray([np.inf, 0]))), "goal"),
+        (lambda p, k: p(k, np.zeros(2), GOAL), "task="),
+        (lambda p, k: p(k, np.zeros(2), Task(near)), "goal=None"),
+        (lambda p, k: p(k, np.zeros(2), Task("near")), "reward="),
+        (lambda p, k: p(k, np.zeros(2), Task(lambda s: s)), "goal=None"),
+        (lambda p, k: p(k, np.zeros(2), goal_task(POINT, np.zeros(3))), r"goal of shape \(3,\)"),
+        (lambda p, k: p(k, np.zeros(2), Task(POINT.reward, np.zeros(3))), "3"),
+        (lambda p, k: p(k, np.zeros(2), Task(near, np.zeros((4, 2)))), r"\(4, 2\)"),
+        (lambda p, k: p(k, np.zeros(2), Task(near, GOAL), budget_ms=-1), "budget_ms=-1"),
+        (lambda p, k: p.batch(k[None], np.zeros((1, 2)), Task(near, GOAL)), "needs one each"),
+    ],
+)
+def test_bad_requests_are_refused_in_one_line(ask, named, key):
+    with pytest.raises(JumpyError, match=named) as caught:
+        ask(drifting(), key)
+    assert "\n" not in str(caught.value)
+
+
+def wrong_shape(states):
+    return states
+
+
+def test_a_reward_of_another_shape_is_refused(key):
+    planner = drifting(proposal=ListProposal(np.zeros((4, 2, 2))))
+    with pytest.raises(PlanError, match="reward: returned shape"):
+        planner(key, np.zeros(2), Task(wrong_shape))
+    with pytest.raises(PlanError, match="reward: raised TypeError"):
+        planner(key, np.zeros(2), Task(near))
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: drifting(horizons=(0, 8)), r"horizons\[0\]=0"),
+        (lambda: drifting(horizons=()), r"horizons=\(\)"),
+        (lambda: drifting(horizons=(4, 80)), "80 steps"),
+        (lambda: drifting(discount=1.0), "discount=1"),
+        (lambda: drifting(proposal=GoalProposal(0)), "number=0"),
+        (lambda: drifting(proposal=UnconditionalProposal(-1)), "number=-1"),
+        (lambda: drifting(proposal=ListProposal(np.zeros((0, 2, 2)))), r"\(0, 2, 2\)"),
+        (lambda: drifting(proposal=ListProposal(np.full((1, 2, 2), np.nan))), "finite"),
+        (lambda: drifting(proposal=MixtureProposal(())), "proposes nothing"),
+        (lambda: drifting(model=Short()), "beyond the 5 steps"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(make, named):
+    with pytest.raises(ConfigError, match=named) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+class Short(eqx.Module):
+    """A model that was trained for five steps."""
+
+    gamma_max: float = eqx.field(static=True, default=0.8)
+
+    def sample(self, key, states, actions, z, gamma):
+        return states + actions
+
+
+def test_extrapolation_can_be_asked_for():
+    assert len(drifting(model=Short(), allow_extrapolation=True).betas) == 2
+
+
+class Raises(eqx.Module):
+    def sample(self, key, states, z):
+        raise ValueError("out of order\nand more")
+
+
+class Constant(eqx.Module):
+    value: float = eqx.field(static=True)
+
+    def sample(self, key, states, z):
+        return jnp.full(states.shape, self.value, states.dtype)
+
+
+class SometimesNaN(eqx.Module):
+    """Breaks where z is on the left."""
+
+    def sample(self, key, states, z):
+        return jnp.where(z[..., :1] < 0, jnp.nan, jnp.ones_like(states))
+
+
+def test_policies_that_fail(key):
+    state, task = np.zeros(2), Task(near, GOAL)
+    with pytest.raises(PlanError, match="policy Raises: raised ValueError: out of order"):
+        drifting(policy=Raises())(key, state, task)
+    with pytest.raises(PlanError, match=r"not finite, .* invalid candidates: 8"):
+        drifting(policy=Constant(float("nan")))(key, state, task)
+    # Out of range: clipped before it is scored.
+    plan = drifting(policy=Constant(7.0))(key, state, task)
+    np.testing.assert_array_equal(plan.action, [1, 1])
+    # Some candidates break: the others are planned with, and the breaks are counted.
+    z = np.asarray([-1.0, 2.0, -3.0, 3.0])[:, None, None] * np.ones((4, 2, 2))
+    plan = drifting(policy=SometimesNaN(), proposal=ListProposal(z))(key, state, task)
+    assert plan.invalid == 2 and plan.chosen in (1, 3) and np.isfinite(plan.action).all()
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        (lambda s, z: np.full_like(s, np.nan), "returned nan"),
+        (lambda s, z: np.full_like(s, 3.0), "must lie in"),
+        (lambda s, z: s[:, :1], "returned actions of shape"),
+    ],
+)
+def test_policies_of_the_host_that_fail(answer, named, key):
+    policy = from_callable(answer, observation_dim=2, action_dim=2, z_dim=2)
+    with pytest.raises(PlanError, match=named) as caught:
+        drifting(policy=policy)(key, np.zeros(2), Task(near, GOAL))
+    assert "\n" not in str(caught.value)
+
+
+def test_policies_of_the_host_can_be_planned_with(key):
+    policy = from_callable(
+        lambda s, z: np.clip(z - s, -1, 1), observation_dim=2, action_dim=2, z_dim=2
+    )
+    task, state = Task(near, GOAL), np.zeros(2, np.float32)
+    outside = drifting(policy=policy)(key, state, task)
+    inside = drifting()(key, state, task)
+    np.testing.assert_allclose(outside.action, inside.action, atol=1e-6)
+    np.testing.assert_allclose(outside.candidate_values, inside.candidate_values, atol=1e-5)
+
+
+def test_more_candidates_than_fit_are_taken_in_turns(key):
+    """A plan whose chains would need terabytes at once, were they not taken in turns."""
+    task, state = Task(near, GOAL), np.zeros(2)
+    whole = drifting()(key, state, task)
+    turns = drifting(max_rows=12)(key, state, task)
+    np.testing.assert_allclose(whole.candidate_values, turns.candidate_values, atol=1e-6)
+    assert whole.chosen == turns.chosen

@@ -1,0 +1,172 @@
+"""How chains are spent: rounds, ties, NaN, margins, memory, budgets."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jumpyworld.errors import ConfigError
+from jumpyworld.planning import CompPlan, Elimination, ListProposal, Task, Uniform, fast_search
+
+
+class NoAction(eqx.Module):
+    def sample(self, key, states, z):
+        return jnp.zeros((*states.shape[:-1], 1), states.dtype)
+
+
+class Coin(eqx.Module):
+    """A bandit as a model: the next state is 1 with probability z, else 0."""
+
+    def sample(self, key, states, actions, z, gamma):
+        u = jax.random.uniform(key, states.shape[:-1])
+        return (u[..., None] < z).astype(states.dtype)
+
+
+def heads(states):
+    return states[..., 0]
+
+
+def heads_with_goal(states, goal):
+    return states[..., 0]
+
+
+def bandit(chances, search, **settings):
+    """One jump with weight 1: the value of a candidate is its chance."""
+    return CompPlan(
+        Coin(),
+        NoAction(),
+        horizons=(10,),
+        discount=0.9,
+        proposal=ListProposal(np.asarray(chances, float)[:, None, None]),
+        search=search,
+        **settings,
+    )
+
+
+TASK = Task(heads)
+
+
+def quality(plans, chances):
+    picked = np.take_along_axis(chances, np.asarray(plans.chosen)[:, None], 1)[:, 0]
+    spread = chances.max(1) - chances.mean(1)
+    return ((picked - chances.mean(1)) / spread).mean()
+
+
+def decide_many(search, chances, key):
+    """One plan for each row of chances, as ``batch`` does for environments."""
+
+    @eqx.filter_jit
+    def plan(planner, key, z):
+        planner = eqx.tree_at(lambda p: p.proposal.z, planner, z[:, None, None])
+        return planner.plan(key, jnp.zeros(1), TASK, None)
+
+    keys, planner = jax.random.split(key, len(chances)), bandit(chances[0], search)
+    return jax.vmap(plan, in_axes=(None, 0, 0))(planner, keys, jnp.asarray(chances, jnp.float32))
+
+
+def test_elimination_decides_like_the_papers_search_at_a_tenth_of_the_chains(key):
+    """The bandit of 256 candidates with Beta(1.2, 6) chances, 100 times."""
+    chances = np.random.default_rng(0).beta(1.2, 6, size=(100, 256))
+    uniform = decide_many(Uniform(256), chances, key)
+    rounds = decide_many(fast_search(256), chances, key)
+    few = decide_many(Uniform(16), chances, key)
+    assert quality(uniform, chances) > 0.98
+    assert quality(rounds, chances) > quality(uniform, chances) - 0.015
+    assert quality(few, chances) < quality(rounds, chances) - 0.05
+    spent = np.asarray(rounds.spent)[0]
+    assert spent.shape == (3, 256) and spent.sum() * 10 < 256 * 256
+    np.testing.assert_array_equal(spent.sum(1), [256 * 16, 32 * 48, 4 * 192])
+    # Rounds are nested, and the winner played in all of them.
+    assert ((spent[1] > 0) <= (spent[0] > 0)).all() and ((spent[2] > 0) <= (spent[1] > 0)).all()
+    assert spent[2, int(rounds.chosen[0])] == 192
+
+
+def test_the_winner_is_judged_anew(key):
+    """Of equal coins the luckiest wins; fresh chains do not believe its luck."""
+    chances = np.full((50, 256), 0.2)
+    lucky = decide_many(Uniform(16), chances, key)
+    fresh = decide_many(Uniform(16, fresh=400), chances, key)
+    assert np.asarray(lucky.value).mean() > 0.4
+    assert np.asarray(fresh.value).mean() == pytest.approx(0.2, abs=0.02)
+    np.testing.assert_array_equal(lucky.chosen, fresh.chosen)
+    assert int(fresh.evaluations[0]) == 256 * 16 + 400
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_never_wins(bad, key):
+    chances = [1.0, 1.0, 0.3, 0.0]
+
+    def reward(states):
+        return jnp.where(states[..., 0] > 0, bad, 0.25)
+
+    plan = bandit(chances, Elimination(((4, 64), (3, 64))))(key, np.zeros(1), Task(reward))
+    assert plan.chosen == 3 and plan.value == 0.25 and plan.invalid == 3
+    assert not np.isfinite(plan.candidate_values[:3]).any()
+
+
+def test_budgets_stop_between_rounds_and_say_what_was_spent(key):
+    search = Elimination(((8, 4), (4, 8), (2, 16)))
+    planner = bandit(np.linspace(0.1, 0.9, 8), search)
+    whole = planner(key, np.zeros(1), TASK)
+    slow = planner(key, np.zeros(1), TASK, budget_ms=1e9)
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(slow), strict=True):
+        np.testing.assert_array_equal(a, b)
+    hasty = planner(key, np.zeros(1), TASK, budget_ms=0)
+    np.testing.assert_array_equal(hasty.spent.sum(1), [32, 0, 0])
+    assert int(hasty.evaluations) == 32 and int(whole.evaluations) == 96
+    assert float(hasty.value) == np.asarray(hasty.candidate_values).max()
+
+
+def test_a_margin_keeps_the_base_policy_unless_another_is_clearly_better(key):
+    task = Task(heads_with_goal, goal=np.full(1, 0.5))
+
+    def chosen(best, margin):
+        search = Elimination(((2, 256), (1, 1024)))
+        planner = bandit([0.1, best], search, include_base=True, margin=margin)
+        plan = planner(key, np.zeros(1), task)
+        assert plan.candidates.shape == (3, 1, 1) and plan.candidates[0, 0, 0] == 0.5
+        return float(plan.z[0, 0])
+
+    assert chosen(0.7, 0.0) == pytest.approx(0.7)
+    assert chosen(0.7, 0.3) == pytest.approx(0.5)
+    assert chosen(0.9, 0.3) == pytest.approx(0.9)
+
+
+def test_the_last_plan_stands_among_the_candidates(key):
+    chances = np.asarray([0.2, 0.9, 0.5, 0.4])
+    planner = bandit(chances, Uniform(256), warm_start=2, margin=0.1)
+    first = planner(key, np.zeros(1), TASK)
+    assert first.candidate_values.shape == (6,) and bool(first.memory.valid)
+    np.testing.assert_allclose(first.memory.z[:, 0, 0], [0.9, 0.5])
+    # The proposals become poor; what is remembered does not.
+    poor = eqx.tree_at(lambda p: p.proposal.z, planner, planner.proposal.z * 0.5)
+    second = poor(key, np.zeros(1), TASK, first.memory)
+    assert float(second.z[0, 0]) == pytest.approx(0.9) and int(second.chosen) == 0
+    # And is held on to unless another is better by the margin.
+    close = eqx.tree_at(lambda p: p.proposal.z, planner, jnp.full((4, 1, 1), 0.95))
+    assert float(close(key, np.zeros(1), TASK, first.memory).z[0, 0]) == pytest.approx(0.9)
+    forgotten = eqx.tree_at(lambda m: m.valid, first.memory, jnp.asarray(False))
+    assert float(close(key, np.zeros(1), TASK, forgotten).z[0, 0]) == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Uniform(0), "samples=0"),
+        (lambda: Uniform(10, slices=3), "slices=3"),
+        (lambda: Elimination(()), "rounds"),
+        (lambda: Elimination(((4, 8), (8, 8))), "must not grow"),
+        (lambda: Elimination(((4, 0),)), "samples=0"),
+        (lambda: bandit([0.1, 0.2], Elimination(((1, 4),))), "1 of 2 candidates"),
+        (lambda: bandit([0.1], Uniform(4), margin=0.1), "margin=0.1"),
+        (lambda: bandit([0.1], Uniform(4), warm_start=3), "warm_start=3"),
+        (lambda: bandit([0.1], Uniform(4), max_rows=3), "max_rows=3"),
+        (lambda: bandit([0.1], Uniform(4), objective="w"), "objective='w'"),
+        (lambda: bandit([0.1], Uniform(4), num_steps=0), "num_steps=0"),
+        (lambda: fast_search(100), "candidates=100"),
+    ],
+)
+def test_wrong_settings_are_named(make, named):
+    with pytest.raises(ConfigError, match=named):
+        make()
