@@ -1,10 +1,10 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, sem, t
 
 from jumpyworld import domains
-from jumpyworld.evaluation.stats import mean_of_tasks, wilson
+from jumpyworld.evaluation.stats import mean_interval, mean_of_tasks, wilson
 from jumpyworld.evaluation.success import episode_seed, evaluate
 
 
@@ -22,6 +22,16 @@ def test_mean_of_tasks_by_hand():
     mean, interval = mean_of_tasks([(10, 10), (0, 40)])
     assert mean == pytest.approx(0.5)
     np.testing.assert_allclose(interval, wilson(16, 32))
+
+
+@pytest.mark.parametrize("n", [2, 5, 256])
+def test_the_interval_of_a_mean_is_students(n):
+    values = np.random.default_rng(n).exponential(size=n)
+    mean, half = mean_interval(values)
+    theirs = t.interval(0.95, n - 1, values.mean(), sem(values))
+    np.testing.assert_allclose((mean - half, mean + half), theirs, rtol=1e-9)
+    with pytest.raises(ValueError, match="two values"):
+        mean_interval(values[:1])
 
 
 class Straight:

@@ -21,10 +21,12 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from jumpyworld.evaluation.pairs import Pairs
+from jumpyworld.evaluation.transport import Progress
 
 GAMMAS = (0.0, 0.8, 0.95)  # horizons of 1, 5 and 20 steps
 STEPS = 100  # of rollouts: five of the longest horizons
 ROLLOUTS = 16
+SAMPLES = 512  # of a model: enough for two means with the same noise
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,13 @@ def model_sensitivity(
     gammas: Sequence[float],
     key: PRNGKeyArray,
     samples: int,
+    *,
+    progress: Progress = lambda done, total: None,
 ) -> list[Sensitivity]:
     """Measure the effect of the first action in a model, at the discounts it was trained for."""
+    gammas = [gamma for gamma in gammas if gamma <= ghm.gamma_max + 1e-6]
     out = []
-    for gamma in gammas:
-        if gamma > ghm.gamma_max + 1e-6:
-            continue
+    for g, gamma in enumerate(gammas):
         means, variances = [], []
         for p in range(len(pairs)):
             state, goal = jnp.asarray(pairs.states[p]), jnp.asarray(pairs.goals[p])
@@ -77,6 +80,7 @@ def model_sensitivity(
                 found = _moments(ghm, own, inputs, jnp.float32(gamma), samples)
                 means.append(np.asarray(found[0], np.float64))
                 variances.append(float(found[1]))
+            progress(g * len(pairs) + p + 1, len(gammas) * len(pairs))
         shape = (len(pairs), 2)
         mean = np.reshape(means, (*shape, -1)).swapaxes(0, 1)
         out.append(_compare(gamma, mean, np.reshape(variances, shape).T))

@@ -131,10 +131,11 @@ def run_study(
                 model, policy, pairs, protocol.gammas, jax.random.fold_in(key, 2),
                 protocol.samples, allow_extrapolation=allow_extrapolation, progress=progress,
             )  # fmt: skip
-        own = jax.random.fold_in(key, 3)
-        felt[name] = sensitivities.model_sensitivity(
-            model, pairs, actions, sensitivities.GAMMAS, own, protocol.samples
-        )
+        with report(f"{name} first actions", "pairs") as progress:
+            felt[name] = sensitivities.model_sensitivity(
+                model, pairs, actions, sensitivities.GAMMAS, jax.random.fold_in(key, 3),
+                min(protocol.samples, sensitivities.SAMPLES), progress=progress,
+            )  # fmt: skip
     sources = {TRUTH: truth.samples, **drawn}
     files = []
     for name, array in sources.items():
