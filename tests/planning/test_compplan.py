@@ -252,9 +252,8 @@ def test_zero_shot_asks_the_policy_alone(key):
     plan = planner(key, np.zeros(1), task)
     assert plan.action == 1 and plan.z.shape == (1, 1) and int(plan.evaluations) == 0
     assert planner.follow(key, np.ones(1), plan) == 1
-    batch = planner.batch(
-        jax.random.split(key, 3), np.zeros((3, 1)), Task(task.reward, np.eye(3)[:, :1])
-    )
+    goals = Task(task.reward, np.asarray([[1.0], [0.0], [0.0]]))
+    batch = planner.batch(jax.random.split(key, 3), np.zeros((3, 1)), goals)
     np.testing.assert_array_equal(batch.action[:, 0], [1, 0, 0])
     with pytest.raises(PlanError, match="goal=None"):
         planner(key, np.zeros(1), Task(at_two))

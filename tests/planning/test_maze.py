@@ -90,6 +90,7 @@ def test_where_no_chain_leads_to_the_goal_it_says_so(grid, walks, key):
         proposal=LoggedProposal.cut(walks, 3, 64),
         search=Elimination(((64, 2), (8, 4)), fresh=8),
     )
+    assert planner.when_all_zero == "base"
     start, goal = centres(grid, TASKS[0])
     plan = planner(key, start, goal_task(LARGE, goal))
     assert plan.all_zero and plan.chosen == -1 and plan.value == 0 and plan.invalid == 0

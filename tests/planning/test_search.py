@@ -134,7 +134,7 @@ def test_a_margin_keeps_the_base_policy_unless_another_is_clearly_better(key):
 
 
 def test_the_last_plan_stands_among_the_candidates(key):
-    chances = np.asarray([0.2, 0.9, 0.5, 0.4])
+    chances = np.asarray([0.2, 0.4, 0.9, 0.5])
     planner = bandit(chances, Uniform(256), warm_start=2, margin=0.1)
     first = planner(key, np.zeros(1), TASK)
     assert first.candidate_values.shape == (6,) and bool(first.memory.valid)
@@ -148,6 +148,17 @@ def test_the_last_plan_stands_among_the_candidates(key):
     assert float(close(key, np.zeros(1), TASK, first.memory).z[0, 0]) == pytest.approx(0.9)
     forgotten = eqx.tree_at(lambda m: m.valid, first.memory, jnp.asarray(False))
     assert float(close(key, np.zeros(1), TASK, forgotten).z[0, 0]) == pytest.approx(0.95)
+
+
+def test_the_way_out_when_nothing_is_found(key):
+    task = Task(heads_with_goal, goal=np.full(1, 0.5))
+    plans = {
+        way: bandit([0.0, 0.0], Uniform(4), when_all_zero=way)(key, np.zeros(1), task)
+        for way in ("base", "candidate")
+    }
+    assert all(plan.all_zero and plan.value == 0 for plan in plans.values())
+    assert plans["base"].chosen == -1 and plans["base"].z[0, 0] == 0.5
+    assert plans["candidate"].chosen == 0 and plans["candidate"].z[0, 0] == 0
 
 
 @pytest.mark.parametrize(
@@ -164,6 +175,7 @@ def test_the_last_plan_stands_among_the_candidates(key):
         (lambda: bandit([0.1], Uniform(4), max_rows=3), "max_rows=3"),
         (lambda: bandit([0.1], Uniform(4), objective="w"), "objective='w'"),
         (lambda: bandit([0.1], Uniform(4), num_steps=0), "num_steps=0"),
+        (lambda: bandit([0.1], Uniform(4), when_all_zero="stop"), "when_all_zero='stop'"),
         (lambda: fast_search(100), "candidates=100"),
     ],
 )

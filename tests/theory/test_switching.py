@@ -179,7 +179,7 @@ def test_switching_probabilities_and_discounts_are_inverse():
     alphas = np.random.default_rng(0).uniform(size=7)
     betas = effective_discounts(alphas, 0.97)
     np.testing.assert_allclose(switching_probabilities(betas, 0.97), alphas, rtol=1e-12)
-    with pytest.raises(ConfigError, match="alpha=1.5"):
+    with pytest.raises(ConfigError, match=r"alpha=1\.5"):
         effective_discounts(np.asarray([0.5, 1.5]), 0.97)
 
 

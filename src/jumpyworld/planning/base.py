@@ -11,7 +11,11 @@ shapes and on the reward function, and on nothing else; goals, states, keys and 
 Shapes: E environments, d state, da action.
 """
 
+# Some of JAX's own signatures are only partly typed.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 import abc
+import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -22,12 +26,14 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import JumpyError, PlanError
+from jumpyworld.errors import PlanError
+from jumpyworld.planning.estimate import in_turns
 from jumpyworld.planning.plan import Memory, Plan
 from jumpyworld.planning.tasks import Task
 from jumpyworld.policies.base import as_key
 
 T = TypeVar("T")
+HostError: type[Exception] = jax.errors.JaxRuntimeError
 
 
 class AbstractPlanner(eqx.Module):
@@ -126,8 +132,7 @@ class AbstractPlanner(eqx.Module):
         if memory is None:
             goal = None if task.goal is None else task.goal[0]
             one = self.remember(as_key(keys[0]), states[0], Task(task.reward, goal))
-            spread = lambda x: jnp.broadcast_to(x, (len(states), *x.shape))  # noqa: E731
-            memory = jax.tree.map(spread, one)
+            memory = jax.tree.map(_repeat(len(states)), one)
         return _finite(_guarded(_plan_batch, self, keys, states, task, memory))
 
     def follow(
@@ -204,12 +209,10 @@ def _plan_batch(
     def one(row: tuple[PRNGKeyArray, Array, Array | None, Memory | None]) -> Plan:
         key, state, goal, remembered = row
         plan = planner.plan(key, state, Task(task.reward, goal), remembered)
-        return eqx.tree_at(lambda p: p.candidates, plan, None, is_leaf=lambda x: x is None)
+        return dataclasses.replace(plan, candidates=None)
 
     rows = (keys, states, task.goal, memory)
-    if planner.environments_at_once >= len(states):
-        return jax.vmap(one)(rows)
-    return jax.lax.map(one, rows, batch_size=planner.environments_at_once)
+    return in_turns(one, rows, planner.environments_at_once)
 
 
 @eqx.filter_jit
@@ -224,16 +227,23 @@ def _follow_batch(
     return jax.vmap(planner.act_between)(keys, states, plans)
 
 
+def _repeat(times: int) -> Callable[[Array], Array]:
+    def repeat(value: Array) -> Array:
+        return jnp.broadcast_to(value, (times, *value.shape))
+
+    return repeat
+
+
 def _guarded(function: Callable[..., T], *args: Any) -> T:
     """Call, and turn an error of a policy on the host, which JAX wraps, into one line."""
     try:
-        return jax.block_until_ready(function(*args))
-    except jax.errors.JaxRuntimeError as error:
+        answer = function(*args)
+        jax.block_until_ready(answer)
+    except HostError as error:
         lines = f"{error}".strip().splitlines()
         named = [line for line in lines if "Error: " in line]
         raise PlanError(f"policy or model: {(named or lines)[-1].strip()}") from error
-    except JumpyError:
-        raise
+    return answer
 
 
 def _finite(plan: Plan) -> Plan:

@@ -15,10 +15,13 @@ acts.
 Shapes: M candidates, K segments, d state, da action, dz policy-encoding dimensions.
 """
 
+# Some of JAX's own signatures are only partly typed.
+# pyright: reportUnknownMemberType=false
+
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -49,6 +52,7 @@ from jumpyworld.planning.search import (
 from jumpyworld.planning.tasks import Task
 
 Objective = Literal["q", "v"]
+WayOut = Literal["base", "candidate"]
 
 
 class CompPlan(AbstractPlanner):
@@ -56,7 +60,7 @@ class CompPlan(AbstractPlanner):
 
     Attributes:
         repertoire: policies, their model, and the ODE settings of planning.
-        base: what acts when there is no plan; the policy itself by default.
+        base: what acts when no candidate finds any reward; the policy itself by default.
         proposal: makes candidates.
         betas: effective discounts [K].
         weights: of the segments [K].
@@ -67,6 +71,8 @@ class CompPlan(AbstractPlanner):
         warm_start: how many of the last plan's best sequences stand among the candidates.
         margin: how much more than the last plan (or else the base policy) another candidate must
             be worth to be chosen, in units of the value.
+        when_all_zero: what to do when no candidate finds any reward: ``base`` follows the base
+            policy where the task's goal can be its z; ``candidate`` takes the first of the equals.
         max_rows: chains alive at once.
         precision: of matrix products while planning, in JAX's names; None for the default.
     """
@@ -81,6 +87,7 @@ class CompPlan(AbstractPlanner):
     include_base: bool = eqx.field(static=True)
     warm_start: int = eqx.field(static=True)
     margin: float = eqx.field(static=True)
+    when_all_zero: WayOut = eqx.field(static=True)
     max_rows: int = eqx.field(static=True)
     precision: str | None = eqx.field(static=True)
 
@@ -103,6 +110,7 @@ class CompPlan(AbstractPlanner):
         include_base: bool = False,
         warm_start: int = 0,
         margin: float = 0.0,
+        when_all_zero: WayOut = "base",
         max_rows: int = 2**16,
         allow_extrapolation: bool = False,
     ):
@@ -121,10 +129,11 @@ class CompPlan(AbstractPlanner):
             num_steps: ODE steps while planning; the model's own by default.
             precision: of matrix products, such as ``bfloat16``.
             action_limit: largest size of an action's entries; None for no limit.
-            base: what acts when there is no plan, with the goal as its z.
+            base: what acts when no candidate finds any reward, with the goal as its z.
             include_base: add the candidate z_k = g for all k.
             warm_start: add so many sequences of the last plan.
             margin: needed to leave the last plan, or else the base policy.
+            when_all_zero: ``base`` or ``candidate``.
             max_rows: chains alive at once; more are taken in turns.
             allow_extrapolation: let horizons exceed what the model was trained for.
 
@@ -146,7 +155,7 @@ class CompPlan(AbstractPlanner):
         self.betas, self.weights = jnp.asarray(betas), jnp.asarray(weights)
         self.search = Uniform(256) if search is None else search
         self.objective, self.include_base = objective, include_base
-        self.warm_start, self.margin = warm_start, margin
+        self.warm_start, self.margin, self.when_all_zero = warm_start, margin, when_all_zero
         self.max_rows, self.precision = max_rows, precision
         self._check_settings()
 
@@ -156,6 +165,9 @@ class CompPlan(AbstractPlanner):
                 raise ConfigError(text)
 
         require(self.objective in ("q", "v"), f"objective={self.objective!r}: must be 'q' or 'v'")
+        ways_out = ("base", "candidate")
+        text = f"when_all_zero={self.when_all_zero!r}: must be 'base' or 'candidate'"
+        require(self.when_all_zero in ways_out, text)
         require(self.warm_start >= 0, f"warm_start={self.warm_start}: must be at least 0")
         require(self.margin >= 0, f"margin={self.margin:g}: must be at least 0")
         require(
@@ -267,8 +279,7 @@ class CompPlan(AbstractPlanner):
         """Choose among the candidates of the last round."""
         fresh_key, act_key = jax.random.split(_subkeys(key)[2])
         scores = jnp.where(pool.alive, pool.scores, jnp.full_like(pool.scores, -jnp.inf))
-        order = jax.lax.top_k(scores, max(1, self.warm_start))[1]
-        best = order[0]
+        best = jnp.argmax(scores)
         if self.margin > 0:
             held, exists = self._incumbent(memory)
             leave = ~exists | (scores[best] > scores[held] + self.margin)
@@ -280,7 +291,7 @@ class CompPlan(AbstractPlanner):
             value = self._fresh_value(fresh_key, state, task, pool, best)
         chosen, nothing = best.astype(jnp.int32), pool.no_reward
         base_z = _base_sequence_or_none(pool.z, task)
-        if base_z is not None:
+        if base_z is not None and self.when_all_zero == "base":
             base = self.repertoire.policy if self.base is None else self.base
             limit = self.repertoire.action_limit
             way_out = draw_actions(base, act_key, state[None], base_z[:1], limit)[0]
@@ -290,8 +301,8 @@ class CompPlan(AbstractPlanner):
         remembered = None
         if self.warm_start:
             # The chosen sequence first: it is the one that a margin protects.
-            others = pool.z[order[: self.warm_start]]
-            remembered = Memory(others.at[0].set(z), ~nothing)
+            order = jax.lax.top_k(scores.at[best].set(jnp.inf), self.warm_start)[1]
+            remembered = Memory(pool.z[order], ~nothing)
         return Plan(
             action=action,
             z=z,
@@ -322,9 +333,11 @@ class CompPlan(AbstractPlanner):
         """Return an empty memory of the right shape."""
         if not self.warm_start:
             return None
-        z: Any = eqx.filter_eval_shape(
-            lambda k, s: self.proposal.sample(k, self._question(s, task)), key, state
-        )
+
+        def propose(key: PRNGKeyArray, state: Array) -> Array:
+            return self.proposal.sample(key, self._question(state, task))
+
+        z = jax.eval_shape(propose, key, state)
         return Memory(jnp.zeros((self.warm_start, *z.shape[1:]), z.dtype), jnp.zeros((), bool))
 
     def within(
@@ -339,14 +352,16 @@ class CompPlan(AbstractPlanner):
         if not budget_ms >= 0:
             raise PlanError(f"budget_ms={budget_ms:g}: must be at least 0")
         start = time.perf_counter()
-        pool = jax.block_until_ready(_open(self, key, state, task, memory))
+        pool = _open(self, key, state, task, memory)
+        jax.block_until_ready(pool)
         opened, chains = time.perf_counter(), 0
         for number, (count, samples) in enumerate(self.search.schedule(self.num_candidates)):
             now = time.perf_counter()
             expected = (now - opened) / chains * count * samples if chains else 0.0
             if number and (now - start + expected) * 1e3 > budget_ms:
                 break
-            pool = jax.block_until_ready(_play(self, key, state, task, pool, number))
+            pool = _play(self, key, state, task, pool, number)
+            jax.block_until_ready(pool)
             chains += count * samples
         return _conclude(self, key, state, task, memory, pool)
 

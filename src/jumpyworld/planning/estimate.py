@@ -10,6 +10,12 @@ Paper: lemma gsp q-function and lines 10-18 of algorithm compplan. All shapes ar
 Shapes: M candidates, N chains of each, K segments, d state, da action, dz policy encoding.
 """
 
+# Some of JAX's own signatures are only partly typed.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,6 +24,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jumpyworld.planning.gsp import sequence_value
 from jumpyworld.planning.repertoire import Repertoire
 from jumpyworld.planning.tasks import Task
+
+T = TypeVar("T")
 
 
 class Question(eqx.Module):
@@ -56,6 +64,7 @@ def chain_states(
         num_samples: N.
     """
     ask = question.repertoire
+    cond: Any = jax.lax.cond
 
     def rows(value: Array) -> Array:
         return jnp.broadcast_to(value, (num_samples, *value.shape))
@@ -65,18 +74,16 @@ def chain_states(
     ) -> tuple[Array, tuple[Array, Array]]:
         keys, z_k, beta, is_first = step
         z_rows = rows(z_k)
-        if action is None:
-            actions = ask.act(keys[0], states, z_rows)
-        else:
-            # Drawing on arrival, not on leaving, draws no A_K; the first was drawn by the caller.
-            actions = jax.lax.cond(
-                is_first,
-                lambda: rows(action),
-                lambda: ask.act(keys[0], states, z_rows).astype(action.dtype),
-            )
+
+        def draw() -> Array:
+            return ask.act(keys[0], states, z_rows)
+
+        # Drawing when a segment begins, not when it ends, draws no A_K; a given a_1 is not drawn.
+        actions = draw() if first is None else cond(is_first, lambda: first, draw)
         successors = ask.jump(keys[1], states, actions, z_rows, beta)
         return successors, (successors, actions)
 
+    first = None if action is None else rows(action)
     segments = z.shape[0]
     keys = jax.random.split(key, (segments, 2))
     steps = (keys, z, question.betas, jnp.arange(segments) == 0)
@@ -131,7 +138,12 @@ def candidate_values(
         chosen = key if own_key is None else own_key
         return chain_values(chosen, question, action, sequence, num_samples)
 
-    together = max(1, max_rows // num_samples)
-    if together >= z.shape[0]:
-        return jax.vmap(one)((keys, actions, z))
-    return jax.lax.map(one, (keys, actions, z), batch_size=together)
+    return in_turns(one, (keys, actions, z), max(1, max_rows // num_samples))
+
+
+def in_turns(function: Callable[[Any], T], rows: Any, together: int) -> T:
+    """Map over the leading axis of ``rows``, so many of them at once, and no more alive."""
+    if together >= len(jax.tree.leaves(rows)[0]):
+        return jax.vmap(function)(rows)
+    turns: Any = jax.lax.map
+    return turns(function, rows, batch_size=together)

@@ -13,6 +13,9 @@ A proposal makes a fixed number of candidates, its ``count``, so that shapes are
 Shapes: M candidates, K segments, d state, dz policy-encoding dimensions.
 """
 
+# Some of JAX's own signatures are only partly typed.
+# pyright: reportUnknownMemberType=false
+
 import abc
 from typing import Any
 
@@ -24,6 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError, PlanError
 from jumpyworld.planning.estimate import Question
+from jumpyworld.planning.tasks import optional_floats
 
 
 class AbstractProposal(eqx.Module):
@@ -92,7 +96,7 @@ class GoalProposal(_AbstractChain):
     """
 
     number: int = eqx.field(static=True)
-    goal: Float[Array, " dz"] | None = None
+    goal: Float[Array, " dz"] | None = eqx.field(default=None, converter=optional_floats)
     append_goal: bool = eqx.field(static=True, default=False)
 
     def link(

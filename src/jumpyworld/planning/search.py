@@ -12,6 +12,9 @@ many halvings.
 Shapes: M candidates, K segments, T rounds, da action, dz policy-encoding dimensions.
 """
 
+# Some of JAX's own signatures are only partly typed.
+# pyright: reportUnknownMemberType=false
+
 from dataclasses import dataclass
 
 import equinox as eqx

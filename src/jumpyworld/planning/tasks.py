@@ -8,6 +8,9 @@ A planner is compiled once for each reward *function*; goals are data and cost n
 function once and keep it, and hand arrays that change through ``goal``.
 """
 
+# Some of JAX's own signatures are only partly typed.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +46,7 @@ class Task(eqx.Module):
         if not callable(reward):
             raise PlanError(f"reward={reward!r}: must be a function of states")
         self.reward = reward
-        self.goal = None if goal is None else _as_floats(goal)
+        self.goal = optional_floats(goal)
 
     def rewards(self, states: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
         """Return r(S) of states [..., d] in the states' dtype.
@@ -78,10 +81,18 @@ def goal_task(domain: Domain, goal: Any) -> Task:
             f"goal of shape {shape}: the last dimension must be {domain.observation_dim} "
             f"({domain.alias})"
         )
-    return Task(domain.reward, goal)
+    reward: Any = domain.reward
+    return Task(reward, goal)
 
 
-def _as_floats(goal: Any) -> Array:
+def optional_floats(goal: Any) -> Array | None:
+    """Return a goal as an array, or None as None.
+
+    Raises:
+        PlanError: a value is not finite.
+    """
+    if goal is None:
+        return None
     if not isinstance(goal, Tracer) and not np.isfinite(np.asarray(goal)).all():
         raise PlanError("goal: has values that are not finite")
     return jnp.asarray(goal, float)

@@ -1,5 +1,8 @@
 """ZeroShot: no planning; the base policy goes for the goal. What planners are compared with."""
 
+# Some of JAX's own signatures are only partly typed.
+# pyright: reportUnknownMemberType=false
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
