@@ -73,6 +73,12 @@ def exact_values(mdp, task, betas, discount, z, actions, state=0):
     )
 
 
+def first_actions(planner, key, task):
+    """The candidates' first actions, as the planner draws them for this key."""
+    open_key = jax.random.split(key, 3)[0]
+    return eqx.filter_jit(planner.open)(open_key, jnp.zeros(1), task, None).actions
+
+
 def test_the_best_of_all_sequences_is_found(mdp, task, key):
     z, betas = sequences(3), (0.5, 0.8, 0.9)
     planner = tabular(mdp, betas=betas, proposal=ListProposal(z), search=Uniform(4000))
@@ -87,7 +93,7 @@ def test_the_best_of_all_sequences_is_found(mdp, task, key):
     assert best == values.argmax() and float(plan.value) == values[best]
     np.testing.assert_array_equal(plan.z, z[best])
     # Each candidate's first action is its own; the best by the matrices is among the best here.
-    actions = jax.jit(lambda p, k: p.open(k, jnp.zeros(1), task, None).actions)(planner, key)
+    actions = first_actions(planner, key, task)
     exact = exact_values(mdp, task, betas, 0.9, z, np.asarray(actions)[:, 0])
     np.testing.assert_allclose(values, exact, atol=4 * 0.5 / np.sqrt(4000))
     assert exact[best] >= exact.max() - 0.03
@@ -199,7 +205,7 @@ def test_one_policy_for_ever_is_gpi(mdp, task, key):
     assert plan.weight_sum == pytest.approx(1)
     plan = gpi(key, state, task)
     assert plan.z.shape == (1, 1) and plan.weight_sum == pytest.approx(1)
-    opened = jax.jit(lambda p, k: p.open(k, jnp.zeros(1), task, None).actions)(gpi, key)
+    opened = first_actions(gpi, key, task)
     q = [mdp.successor_measure(z, discount)[0, int(a)] @ reward for z, a in enumerate(opened[:, 0])]
     np.testing.assert_allclose(plan.candidate_values, q, atol=4 * 0.5 / np.sqrt(4000))
 

@@ -8,10 +8,10 @@ from kinematic_maze import LARGE, TASKS, KinematicMaze, LoggedProposal, centres,
 
 from jumpyworld.planning import (
     CompPlan,
-    Elimination,
     GoalProposal,
     MixtureProposal,
     Task,
+    Uniform,
     ZeroShot,
     decide,
     goal_task,
@@ -22,9 +22,9 @@ from jumpyworld.policies.scripted import STEP
 SEGMENTS = 14
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture
 def compiled_with_care():
-    """Programs here run for a while."""
+    """For programs that run for a while."""
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
@@ -48,7 +48,7 @@ def compose(grid, walks, reach, **settings):
         horizons=(60,) * SEGMENTS,
         discount=0.999,
         proposal=LoggedProposal.cut(walks, SEGMENTS, 128),
-        search=Elimination(((128, 2), (16, 8))),
+        search=Uniform(4),
         **settings,
     )
 
@@ -70,6 +70,7 @@ def run(planner, grid, steps, replan_every):
     return done, empty, t
 
 
+@pytest.mark.usefixtures("compiled_with_care")
 def test_composition_crosses_the_maze_and_the_policy_alone_does_not(grid, walks):
     zero_shot = ZeroShot(ScriptedGoalPolicy(grid, reach=3))
     # It stands still at once, so a few steps tell.
@@ -88,7 +89,7 @@ def test_where_no_chain_leads_to_the_goal_it_says_so(grid, walks, key):
         horizons=(60, 60, 60),
         discount=0.999,
         proposal=LoggedProposal.cut(walks, 3, 64),
-        search=Elimination(((64, 2), (8, 4)), fresh=8),
+        search=Uniform(4),
     )
     assert planner.when_all_zero == "base"
     start, goal = centres(grid, TASKS[0])
@@ -121,7 +122,7 @@ def test_a_reward_that_is_no_goal(grid, key):
         horizons=(40, 40),
         discount=0.99,
         proposal=MixtureProposal((GoalProposal(4, goal=left), GoalProposal(4, goal=below))),
-        search=Elimination(((8, 64),)),
+        search=Uniform(64),
     )
     for forbidden, place in ((on_the_left, below), (on_the_way_down, left)):
         task = Task(either_place_and_never_there, jnp.stack([left, below, forbidden]))

@@ -98,7 +98,8 @@ def test_a_thousand_mixed_plans_compile_nothing_and_keep_no_memory():
             task = tasks[i % 2](goal=goal)
             plan = who(jax.random.key(i), state, task, memory)
             if i % 5 == 0:
-                plan = who(jax.random.key(i), state, task, memory, budget_ms=float(i % 7))
+                first = tasks[0](goal=goal)
+                plan = who(jax.random.key(i), state, first, memory, budget_ms=float(i % 7))
             if i % 10 == 0:
                 who.follow(jax.random.key(i), state, plan)
             if i % 50 == 0:

@@ -222,10 +222,11 @@ class CompPlan(AbstractPlanner):
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, memory: Memory | None
     ) -> Plan:
         """Return the plan for one state."""
-        pool = self.open(key, state, task, memory)
+        open_key, play_key, end_key = jax.random.split(key, 3)
+        pool = self.open(open_key, state, task, memory)
         for number in range(len(self.search.schedule(self.num_candidates))):
-            pool = self.play(key, state, task, pool, number)
-        return self.conclude(key, state, task, memory, pool)
+            pool = self.play(play_key, state, task, pool, number)
+        return self.conclude(end_key, state, task, memory, pool)
 
     def open(
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, memory: Memory | None
@@ -235,7 +236,7 @@ class CompPlan(AbstractPlanner):
         They stand in this order: the base policy's, the remembered ones, the proposed ones.
         """
         with _precision(self.precision):
-            keys = jax.random.split(_subkeys(key)[0], 2)
+            keys = jax.random.split(key, 2)
             z = self.proposal.sample(keys[0], self._question(state, task))
             if self.warm_start:
                 # Without a last plan, proposals stand in: shapes are the same in every call.
@@ -255,10 +256,10 @@ class CompPlan(AbstractPlanner):
     def play(
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, pool: Pool, number: int
     ) -> Pool:
-        """Play one round of the search."""
+        """Play one round of the search; the key is the same for all rounds."""
         with _precision(self.precision):
             return play_round(
-                _subkeys(key)[1],
+                key,
                 self._question(state, task),
                 pool,
                 self.search,
@@ -277,7 +278,7 @@ class CompPlan(AbstractPlanner):
         pool: Pool,
     ) -> Plan:
         """Choose among the candidates of the last round."""
-        fresh_key, act_key = jax.random.split(_subkeys(key)[2])
+        fresh_key, act_key = jax.random.split(key)
         scores = jnp.where(pool.alive, pool.scores, jnp.full_like(pool.scores, -jnp.inf))
         best = jnp.argmax(scores)
         if self.margin > 0:
@@ -352,7 +353,8 @@ class CompPlan(AbstractPlanner):
         if not budget_ms >= 0:
             raise PlanError(f"budget_ms={budget_ms:g}: must be at least 0")
         start = time.perf_counter()
-        pool = _open(self, key, state, task, memory)
+        open_key, play_key, end_key = jax.random.split(key, 3)
+        pool = _open(self, open_key, state, task, memory)
         jax.block_until_ready(pool)
         opened, chains = time.perf_counter(), 0
         for number, (count, samples) in enumerate(self.search.schedule(self.num_candidates)):
@@ -360,10 +362,10 @@ class CompPlan(AbstractPlanner):
             expected = (now - opened) / chains * count * samples if chains else 0.0
             if number and (now - start + expected) * 1e3 > budget_ms:
                 break
-            pool = _play(self, key, state, task, pool, number)
+            pool = _play(self, play_key, state, task, pool, number)
             jax.block_until_ready(pool)
             chains += count * samples
-        return _conclude(self, key, state, task, memory, pool)
+        return _conclude(self, end_key, state, task, memory, pool)
 
     def _question(self, state: Array, task: Task) -> Question:
         return Question(self.repertoire, task, state, self.betas, self.weights)
@@ -400,11 +402,6 @@ class CompPlan(AbstractPlanner):
 _open = eqx.filter_jit(CompPlan.open)
 _play = eqx.filter_jit(CompPlan.play)
 _conclude = eqx.filter_jit(CompPlan.conclude)
-
-
-def _subkeys(key: PRNGKeyArray) -> PRNGKeyArray:
-    """Return the keys of proposals, search and conclusion."""
-    return jax.random.split(key, 3)
 
 
 def _precision(name: str | None) -> AbstractContextManager[None]:
