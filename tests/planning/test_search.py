@@ -69,7 +69,8 @@ def test_elimination_decides_like_the_papers_search_at_a_tenth_of_the_chains(key
     """The bandit of 256 candidates with Beta(1.2, 6) chances, 100 times."""
     chances = np.random.default_rng(0).beta(1.2, 6, size=(100, 256))
     uniform = decide_many(Uniform(256), chances, key)
-    rounds = decide_many(fast_search(256), chances, key)
+    # With the same noise for all, coins would be compared without any noise at all.
+    rounds = decide_many(Elimination(fast_search(256).rounds, common_noise=False), chances, key)
     few = decide_many(Uniform(16), chances, key)
     assert quality(uniform, chances) > 0.98
     assert quality(rounds, chances) > quality(uniform, chances) - 0.015
@@ -129,20 +130,20 @@ def test_a_margin_keeps_the_base_policy_unless_another_is_clearly_better(key):
         return float(plan.z[0, 0])
 
     assert chosen(0.7, 0.0) == pytest.approx(0.7)
-    assert chosen(0.7, 0.3) == pytest.approx(0.5)
-    assert chosen(0.9, 0.3) == pytest.approx(0.9)
+    assert chosen(0.7, 0.6) == pytest.approx(0.5)
+    assert chosen(0.9, 0.6) == pytest.approx(0.9)
 
 
 def test_the_last_plan_stands_among_the_candidates(key):
     chances = np.asarray([0.2, 0.4, 0.9, 0.5])
     planner = bandit(chances, Uniform(256), warm_start=2, margin=0.1)
     first = planner(key, np.zeros(1), TASK)
-    assert first.candidate_values.shape == (6,) and bool(first.memory.valid)
+    assert first.candidate_values.shape == (8,) and bool(first.memory.valid)
     np.testing.assert_allclose(first.memory.z[:, 0, 0], [0.9, 0.5])
     # The proposals become poor; what is remembered does not.
     poor = eqx.tree_at(lambda p: p.proposal.z, planner, planner.proposal.z * 0.5)
     second = poor(key, np.zeros(1), TASK, first.memory)
-    assert float(second.z[0, 0]) == pytest.approx(0.9) and int(second.chosen) == 0
+    assert float(second.z[0, 0]) == pytest.approx(0.9) and int(second.chosen) in (0, 2)
     # And is held on to unless another is better by the margin.
     close = eqx.tree_at(lambda p: p.proposal.z, planner, jnp.full((4, 1, 1), 0.95))
     assert float(close(key, np.zeros(1), TASK, first.memory).z[0, 0]) == pytest.approx(0.9)

@@ -26,7 +26,7 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError, PlanError
 from jumpyworld.flows import Solver
@@ -68,9 +68,10 @@ class CompPlan(AbstractPlanner):
         objective: ``q`` scores a first action and executes it; ``v`` averages over first actions
             and draws a fresh one.
         include_base: let the base policy's own sequence stand among the candidates.
-        warm_start: how many of the last plan's best sequences stand among the candidates.
-        margin: how much more than the last plan (or else the base policy) another candidate must
-            be worth to be chosen, in units of the value.
+        warm_start: how many of the last plan's best sequences stand among the candidates, as they
+            are and one segment further on.
+        margin: by which share more than the last plan (or else the base policy) another candidate
+            must be worth to be chosen. Among equally good ways this avoids going to and fro.
         when_all_zero: what to do when no candidate finds any reward: ``base`` follows the base
             policy where the task's goal can be its z; ``candidate`` takes the first of the equals.
         max_rows: chains alive at once.
@@ -195,7 +196,7 @@ class CompPlan(AbstractPlanner):
     @property
     def num_candidates(self) -> int:
         """Candidates of a plan: proposed, remembered and the base policy's."""
-        return self.proposal.count + self.warm_start + int(self.include_base)
+        return self.proposal.count + 2 * self.warm_start + int(self.include_base)
 
     @property
     def environments_at_once(self) -> int:
@@ -226,7 +227,7 @@ class CompPlan(AbstractPlanner):
         pool = self.open(open_key, state, task, memory)
         for number in range(len(self.search.schedule(self.num_candidates))):
             pool = self.play(play_key, state, task, pool, number)
-        return self.conclude(end_key, state, task, memory, pool)
+        return self.conclude(end_key, state, task, pool)
 
     def open(
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, memory: Memory | None
@@ -241,17 +242,16 @@ class CompPlan(AbstractPlanner):
             if self.warm_start:
                 # Without a last plan, proposals stand in: shapes are the same in every call.
                 fill = z[: self.warm_start]
-                z = jnp.concatenate([fill if memory is None else _or(memory, fill), z])
+                kept = fill if memory is None else _or(memory, fill)
+                # The first subgoal of a sequence may have been reached by now.
+                onward = jnp.concatenate([kept[:, 1:], kept[:, -1:]], axis=1)
+                z = jnp.concatenate([kept, onward, z])
             if self.include_base:
                 z = jnp.concatenate([_base_sequence(z, task)[None], z])
             states = jnp.broadcast_to(state, (len(z), *state.shape))
             actions = self.repertoire.act(keys[1], states, z[:, 0])
-        protected = jnp.zeros(len(z), bool)
-        if self.margin > 0:
-            index, exists = self._incumbent(memory)
-            protected = protected.at[index].set(exists)
         rounds = self.search.schedule(self.num_candidates)
-        return open_pool(z, actions, protected, len(rounds))
+        return open_pool(z, actions, self._protected(memory), len(rounds))
 
     def play(
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, pool: Pool, number: int
@@ -265,26 +265,22 @@ class CompPlan(AbstractPlanner):
                 self.search,
                 number,
                 shared_action=self.objective == "q",
-                protects=self.margin > 0,
+                protects=0 if self.margin == 0 else 2 if self.warm_start else 1,
                 max_rows=self.max_rows,
             )
 
     def conclude(
-        self,
-        key: PRNGKeyArray,
-        state: Float[Array, " d"],
-        task: Task,
-        memory: Memory | None,
-        pool: Pool,
+        self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, pool: Pool
     ) -> Plan:
         """Choose among the candidates of the last round."""
         fresh_key, act_key = jax.random.split(key)
         scores = jnp.where(pool.alive, pool.scores, jnp.full_like(pool.scores, -jnp.inf))
         best = jnp.argmax(scores)
         if self.margin > 0:
-            held, exists = self._incumbent(memory)
-            leave = ~exists | (scores[best] > scores[held] + self.margin)
-            best = jnp.where(leave, best, held)
+            held = jnp.argmax(jnp.where(pool.protected, scores, jnp.full_like(scores, -jnp.inf)))
+            enough = scores[held] + self.margin * jnp.abs(scores[held])
+            worthless = ~pool.protected.any() | ~jnp.isfinite(scores[held])
+            best = jnp.where(worthless | (scores[best] > enough), best, held)
         z, action, value = pool.z[best], pool.actions[best], scores[best]
         if self.objective == "v":
             action = self.repertoire.act(act_key, state[None], z[:1])[0]
@@ -365,17 +361,22 @@ class CompPlan(AbstractPlanner):
             pool = _play(self, play_key, state, task, pool, number)
             jax.block_until_ready(pool)
             chains += count * samples
-        return _conclude(self, end_key, state, task, memory, pool)
+        return _conclude(self, end_key, state, task, pool)
 
     def _question(self, state: Array, task: Task) -> Question:
         return Question(self.repertoire, task, state, self.betas, self.weights)
 
-    def _incumbent(self, memory: Memory | None) -> tuple[Array, Array]:
-        """Return which candidate a margin protects (remembered, or else the base's), if any."""
-        remembers = self.warm_start > 0 and memory is not None
-        valid = memory.valid if remembers and memory is not None else jnp.zeros((), bool)
-        index = jnp.where(valid, int(self.include_base), 0)
-        return index, valid | self.include_base
+    def _protected(self, memory: Memory | None) -> Bool[Array, " M"]:
+        """Say which candidates a margin protects: the last plan, or else the base policy."""
+        nobody = jnp.zeros(self.num_candidates, bool)
+        if self.margin == 0:
+            return nobody
+        first = int(self.include_base)
+        base = nobody.at[0].set(self.include_base)
+        if not self.warm_start or memory is None:
+            return base
+        last = nobody.at[jnp.asarray([first, first + self.warm_start])].set(True)
+        return jnp.where(memory.valid, last, base)
 
     def _fresh_value(
         self, key: PRNGKeyArray, state: Array, task: Task, pool: Pool, best: Array

@@ -155,7 +155,7 @@ def play_round(
     number: int,
     *,
     shared_action: bool,
-    protects: bool,
+    protects: int,
     max_rows: int,
 ) -> Pool:
     """Return the pool after one more round.
@@ -167,7 +167,7 @@ def play_round(
         search: the schedule.
         number: which round, from 0; static.
         shared_action: whether all chains of a candidate begin with its a_1 (objective ``q``).
-        protects: whether a candidate is protected; it plays beside the ``count`` best.
+        protects: protected candidates; they play beside the ``count`` best.
         max_rows: chains alive at once.
     """
     count, samples = search.schedule(len(pool.z))[number]
