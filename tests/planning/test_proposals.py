@@ -121,6 +121,10 @@ def test_presets_are_the_papers_table():
     for row in PAPER.values():
         assert row.replan_every == 1
         assert fast_search(row.candidates).rounds[0][0] == row.candidates
+    assert fast_search(32).rounds == ((32, 16), (4, 64))
+    assert fast_search(256).rounds == ((256, 16), (32, 48), (4, 192))
+    assert fast_search(1024).rounds == ((1024, 4), (128, 8), (32, 32), (8, 128))
+    assert fast_search(1).rounds == ((1, 16), (1, 64))
     with pytest.raises(ConfigError, match="unknown domain"):
         planning_preset("nowhere", "crl")
 
@@ -144,7 +148,7 @@ def test_the_trained_models_fit_the_interface(spec, key):
         search=Uniform(3),
         solver="midpoint",
         num_steps=2,
-        precision="bfloat16",
+        precision="bf16",
     )
     plan = planner(key, np.zeros(2), task)
     assert plan.action.shape == (2,) and plan.z.shape == (2, 2)

@@ -177,7 +177,7 @@ def test_the_way_out_when_nothing_is_found(key):
         (lambda: bandit([0.1], Uniform(4), objective="w"), "objective='w'"),
         (lambda: bandit([0.1], Uniform(4), num_steps=0), "num_steps=0"),
         (lambda: bandit([0.1], Uniform(4), when_all_zero="stop"), "when_all_zero='stop'"),
-        (lambda: fast_search(100), "candidates=100"),
+        (lambda: fast_search(0), "candidates=0"),
     ],
 )
 def test_wrong_settings_are_named(make, named):

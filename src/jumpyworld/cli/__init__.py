@@ -32,6 +32,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         return 0
     import tyro
 
+    from jumpyworld.cli.bench import Bench
     from jumpyworld.cli.data import Data
     from jumpyworld.cli.demo import Demo
     from jumpyworld.cli.export import Export
@@ -39,7 +40,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     from jumpyworld.cli.info import Info
     from jumpyworld.cli.train import Train
 
-    commands = Demo | Data | Train | Export | Fidelity | Info
+    commands = Demo | Data | Train | Export | Fidelity | Bench | Info
     verbs = tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[commands]]
     try:
         command = tyro.cli(

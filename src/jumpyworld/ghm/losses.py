@@ -33,7 +33,6 @@ from jumpyworld.flows import interpolate, target_velocity
 from jumpyworld.ghm.batch import Draws, GHMBatch, SupportsSample, sample_draws
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.model import Condition, GeometricHorizonModel
-from jumpyworld.nn import hidden_as
 
 Metrics = dict[str, Float[Array, ""]]
 
@@ -236,7 +235,7 @@ def matching_loss(
     """Return the TD-HC loss for given draws; see ``td_hc_loss``."""
     hc, c = config.layout.hc, config.layout.conditional
     if config.precision == "bf16":
-        model, target = (_with_inner_layers_as(jnp.bfloat16, net) for net in (model, target))
+        model, target = (net.with_inner_layers(jnp.bfloat16) for net in (model, target))
     one_step, beta, gamma = jax.lax.stop_gradient(
         regressions(target, batch, draws, key, config, policy)
     )
@@ -300,10 +299,6 @@ def td_hc_loss(
     draw_key, policy_key = jax.random.split(key)
     draws = sample_draws(draw_key, config, model.observation_dim, batch.observations.dtype)
     return matching_loss(model, target, batch, draws, policy_key, config, policy)
-
-
-def _with_inner_layers_as(dtype, model: GeometricHorizonModel) -> GeometricHorizonModel:
-    return eqx.tree_at(lambda m: m.field, model, hidden_as(model.field, dtype))
 
 
 def _mean_norm(v: Float[Array, "rows d"]) -> Float[Array, ""]:

@@ -22,7 +22,7 @@ from jumpyworld.flows import Grid, Solver, integrate, integrate_through
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.frame import Frame, make_frame
 from jumpyworld.ghm.spec import GHMSpec
-from jumpyworld.nn import FieldNetwork, Normaliser, make_normaliser
+from jumpyworld.nn import FieldNetwork, Normaliser, hidden_as, make_normaliser
 
 
 class Condition(eqx.Module):
@@ -259,8 +259,10 @@ class GeometricHorizonModel(eqx.Module):
         s = rows(states, self.observation_dim)
         a = rows(actions, self.field.encoder.action.weight.shape[0])
         z = rows(z, self.z_dim)
-        gammas = jnp.broadcast_to(jnp.asarray(gamma, self.dtype), shape).reshape(-1)
-        # Not batched under vmap, so that everything about time is computed once for all rows.
+        gamma = jnp.asarray(gamma, self.dtype)
+        if gamma.ndim > 0:
+            gamma = jnp.broadcast_to(gamma, shape).reshape(-1)
+        # What is not batched under vmap (the end time, one gamma for all) is embedded only once.
         t_end = jnp.ones((), self.dtype)
 
         def one(x0, s, a, z, gamma):
@@ -268,12 +270,19 @@ class GeometricHorizonModel(eqx.Module):
             return self.flow(x0, t_end, condition, num_steps=num_steps, solver=solver)
 
         x0 = jnp.asarray(noise, self.dtype).reshape(-1, self.observation_dim)
-        x1 = jax.vmap(one)(x0, s, a, z, gammas)
+        x1 = jax.vmap(one, in_axes=(0, 0, 0, 0, 0 if gamma.ndim else None))(x0, s, a, z, gamma)
         return self.state_normaliser.denormalise(x1).reshape(noise.shape)
+
+    def with_inner_layers(self, dtype) -> "GeometricHorizonModel":
+        """Return the model with the inner layers of its network in ``dtype``, say bfloat16.
+
+        Inputs, samples and what they are computed from stay as they are; see ``nn.hidden_as``.
+        """
+        return eqx.tree_at(lambda model: model.field, self, hidden_as(self.field, dtype))
 
     @property
     def dtype(self) -> jnp.dtype:
-        """Dtype of the weights, in which samples are drawn."""
+        """Dtype of inputs and samples, that of the network's first layer."""
         return self.field.unet.project_in.weight.dtype
 
     def _batch_shape(self, states, actions, z, gamma) -> tuple[int, ...]:

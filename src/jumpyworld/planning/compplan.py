@@ -20,7 +20,6 @@ Shapes: M candidates, K segments, d state, da action, dz policy-encoding dimensi
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import equinox as eqx
@@ -36,10 +35,12 @@ from jumpyworld.planning.gsp import Tail, discounts_of_horizons, gsp_weights
 from jumpyworld.planning.plan import Memory, Plan
 from jumpyworld.planning.proposals import AbstractProposal
 from jumpyworld.planning.repertoire import (
+    Precision,
     Repertoire,
     SampleActions,
     SampleSuccessors,
     draw_actions,
+    rounded,
 )
 from jumpyworld.planning.search import (
     Elimination,
@@ -75,7 +76,6 @@ class CompPlan(AbstractPlanner):
         when_all_zero: what to do when no candidate finds any reward: ``base`` follows the base
             policy where the task's goal can be its z; ``candidate`` takes the first of the equals.
         max_rows: chains alive at once.
-        precision: of matrix products while planning, in JAX's names; None for the default.
     """
 
     repertoire: Repertoire
@@ -90,7 +90,6 @@ class CompPlan(AbstractPlanner):
     margin: float = eqx.field(static=True)
     when_all_zero: WayOut = eqx.field(static=True)
     max_rows: int = eqx.field(static=True)
-    precision: str | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class CompPlan(AbstractPlanner):
         tail: Tail = "truncate",
         solver: Solver | None = None,
         num_steps: int | None = None,
-        precision: str | None = None,
+        precision: Precision = "fp32",
         action_limit: float | None = 1.0,
         base: SampleActions | None = None,
         include_base: bool = False,
@@ -128,7 +127,7 @@ class CompPlan(AbstractPlanner):
             tail: ``truncate`` or ``absorb``; see ``gsp``.
             solver: ODE solver while planning; the model's own by default.
             num_steps: ODE steps while planning; the model's own by default.
-            precision: of matrix products, such as ``bfloat16``.
+            precision: of the model's inner layers while planning, ``fp32`` or ``bf16``.
             action_limit: largest size of an action's entries; None for no limit.
             base: what acts when no candidate finds any reward, with the goal as its z.
             include_base: add the candidate z_k = g for all k.
@@ -151,13 +150,14 @@ class CompPlan(AbstractPlanner):
                     f"{1 / (1 - trained):g} steps that the model was trained for "
                     f"(gamma_max={trained:g}); allow_extrapolation=True asks anyway"
                 )
-        self.repertoire = Repertoire(ghm, policy, solver, num_steps, action_limit)
+        model = rounded(ghm, precision)
+        self.repertoire = Repertoire(model, policy, solver, num_steps, action_limit)
         self.base, self.proposal = base, proposal
         self.betas, self.weights = jnp.asarray(betas), jnp.asarray(weights)
         self.search = Uniform(256) if search is None else search
         self.objective, self.include_base = objective, include_base
         self.warm_start, self.margin, self.when_all_zero = warm_start, margin, when_all_zero
-        self.max_rows, self.precision = max_rows, precision
+        self.max_rows = max_rows
         self._check_settings()
 
     def _check_settings(self) -> None:
@@ -236,20 +236,19 @@ class CompPlan(AbstractPlanner):
 
         They stand in this order: the base policy's, the remembered ones, the proposed ones.
         """
-        with _precision(self.precision):
-            keys = jax.random.split(key, 2)
-            z = self.proposal.sample(keys[0], self._question(state, task))
-            if self.warm_start:
-                # Without a last plan, proposals stand in: shapes are the same in every call.
-                fill = z[: self.warm_start]
-                kept = fill if memory is None else _or(memory, fill)
-                # The first subgoal of a sequence may have been reached by now.
-                onward = jnp.concatenate([kept[:, 1:], kept[:, -1:]], axis=1)
-                z = jnp.concatenate([kept, onward, z])
-            if self.include_base:
-                z = jnp.concatenate([_base_sequence(z, task)[None], z])
-            states = jnp.broadcast_to(state, (len(z), *state.shape))
-            actions = self.repertoire.act(keys[1], states, z[:, 0])
+        keys = jax.random.split(key, 2)
+        z = self.proposal.sample(keys[0], self._question(state, task))
+        if self.warm_start:
+            # Without a last plan, proposals stand in: shapes are the same in every call.
+            fill = z[: self.warm_start]
+            kept = fill if memory is None else _or(memory, fill)
+            # The first subgoal of a sequence may have been reached by now.
+            onward = jnp.concatenate([kept[:, 1:], kept[:, -1:]], axis=1)
+            z = jnp.concatenate([kept, onward, z])
+        if self.include_base:
+            z = jnp.concatenate([_base_sequence(z, task)[None], z])
+        states = jnp.broadcast_to(state, (len(z), *state.shape))
+        actions = self.repertoire.act(keys[1], states, z[:, 0])
         rounds = self.search.schedule(self.num_candidates)
         return open_pool(z, actions, self._protected(memory), len(rounds))
 
@@ -257,17 +256,16 @@ class CompPlan(AbstractPlanner):
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, pool: Pool, number: int
     ) -> Pool:
         """Play one round of the search; the key is the same for all rounds."""
-        with _precision(self.precision):
-            return play_round(
-                key,
-                self._question(state, task),
-                pool,
-                self.search,
-                number,
-                shared_action=self.objective == "q",
-                protects=0 if self.margin == 0 else 2 if self.warm_start else 1,
-                max_rows=self.max_rows,
-            )
+        return play_round(
+            key,
+            self._question(state, task),
+            pool,
+            self.search,
+            number,
+            shared_action=self.objective == "q",
+            protects=0 if self.margin == 0 else 2 if self.warm_start else 1,
+            max_rows=self.max_rows,
+        )
 
     def conclude(
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, pool: Pool
@@ -381,16 +379,15 @@ class CompPlan(AbstractPlanner):
     def _fresh_value(
         self, key: PRNGKeyArray, state: Array, task: Task, pool: Pool, best: Array
     ) -> Array:
-        with _precision(self.precision):
-            values = candidate_values(
-                key,
-                self._question(state, task),
-                pool.actions[best][None] if self.objective == "q" else None,
-                pool.z[best][None],
-                self.search.fresh,
-                common_noise=False,
-                max_rows=self.max_rows,
-            )
+        values = candidate_values(
+            key,
+            self._question(state, task),
+            pool.actions[best][None] if self.objective == "q" else None,
+            pool.z[best][None],
+            self.search.fresh,
+            common_noise=False,
+            max_rows=self.max_rows,
+        )
         return values.mean()
 
     def _evaluations(self, pool: Pool) -> Array:
@@ -403,10 +400,6 @@ class CompPlan(AbstractPlanner):
 _open = eqx.filter_jit(CompPlan.open)
 _play = eqx.filter_jit(CompPlan.play)
 _conclude = eqx.filter_jit(CompPlan.conclude)
-
-
-def _precision(name: str | None) -> AbstractContextManager[None]:
-    return jax.default_matmul_precision(name) if name else nullcontext()
 
 
 def _or(memory: Memory, fill: Array) -> Array:

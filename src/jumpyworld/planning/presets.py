@@ -9,7 +9,7 @@ from typing import Literal
 
 from jumpyworld.domains import registry
 from jumpyworld.errors import ConfigError
-from jumpyworld.planning.search import Elimination, Rounds
+from jumpyworld.planning.search import Elimination
 
 ProposalKind = Literal["conditional", "unconditional"]
 
@@ -80,21 +80,25 @@ def planning_preset(domain: str, policy: str) -> PlanningPreset:
     return PAPER[alias, policy if policy in POLICIES else "gcbc"]
 
 
-_FAST: dict[int, Rounds] = {
-    32: ((32, 16), (4, 64)),
-    256: ((256, 16), (32, 48), (4, 192)),
-    1024: ((1024, 4), (128, 8), (32, 32), (8, 128)),
-}
-
-
 def fast_search(candidates: int) -> Elimination:
     """Return rounds that decide like the paper's uniform search at 5 to 18 times fewer chains.
 
-    Found on synthetic bandits with the paper's numbers of candidates, the only ones it knows.
+    Found on synthetic bandits with the paper's 32, 256 and 1024 candidates; the same proportions
+    for other numbers.
 
     Raises:
-        ConfigError: another number of candidates.
+        ConfigError: no candidates.
     """
-    if candidates not in _FAST:
-        raise ConfigError(f"candidates={candidates}: must be one of {', '.join(map(str, _FAST))}")
-    return Elimination(_FAST[candidates])
+    if candidates < 1:
+        raise ConfigError(f"candidates={candidates}: must be at least 1")
+
+    def best(share: int) -> int:
+        return max(min(candidates, 2), candidates // share)
+
+    if candidates >= 512:
+        rounds = ((candidates, 4), (best(8), 8), (best(32), 32), (best(128), 128))
+    elif candidates >= 64:
+        rounds = ((candidates, 16), (best(8), 48), (best(64), 192))
+    else:
+        rounds = ((candidates, 16), (best(8), 64))
+    return Elimination(rounds)

@@ -7,15 +7,17 @@ own.
 Shapes: R rows, d state, da action, dz policy-encoding dimensions.
 """
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import JumpyError, PlanError
+from jumpyworld.errors import ConfigError, JumpyError, PlanError
 from jumpyworld.flows import Solver
 from jumpyworld.planning.tasks import one_line
+
+Precision = Literal["fp32", "bf16"]
 
 
 class SampleActions(Protocol):
@@ -82,6 +84,22 @@ class Repertoire(eqx.Module):
         steps: int = self.num_steps or getattr(self.model, "eval_steps", 1)
         solver: str = self.solver or getattr(self.model, "solver", "euler")
         return 2 * steps if solver == "midpoint" else steps
+
+
+def rounded(model: SampleSuccessors, precision: Precision) -> SampleSuccessors:
+    """Return the model with its inner layers in a precision.
+
+    Raises:
+        ConfigError: no such precision, or a model without inner layers.
+    """
+    if precision == "fp32":
+        return model
+    if precision != "bf16":
+        raise ConfigError(f"precision={precision!r}: must be 'fp32' or 'bf16'")
+    with_inner_layers: Any = getattr(model, "with_inner_layers", None)
+    if with_inner_layers is None:
+        raise ConfigError(f"precision='bf16': {type(model).__name__} has no layers to round")
+    return with_inner_layers(jnp.bfloat16)
 
 
 def draw_actions(

@@ -33,6 +33,15 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def append_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Add rows to a file, and keep those that are there.
+
+    Raises:
+        DataError: the file cannot be read or written.
+    """
+    _write(path, [*read_rows(path), *rows])
+
+
 def replace_rows(path: Path, rows: Sequence[dict[str, Any]], same: Sequence[str]) -> None:
     """Add rows to a file; an older row that agrees with a new one in all of ``same`` goes.
 
@@ -45,7 +54,11 @@ def replace_rows(path: Path, rows: Sequence[dict[str, Any]], same: Sequence[str]
 
     new = {identity(row) for row in rows}
     kept = [row for row in read_rows(path) if identity(row) not in new]
-    text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in (*kept, *rows))
+    _write(path, [*kept, *rows])
+
+
+def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
     try:
         with atomic_file(path) as file:
             file.write(text.encode())

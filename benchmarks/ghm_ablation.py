@@ -1,0 +1,173 @@
+"""Compare settings of a GHM at equal steps or seconds: seeds under vmap, EMD with its floor.
+
+    python benchmarks/ghm_ablation.py --sets DIR --out DIR --steps 12000 \
+        plain: bf16:precision=bf16 euler5:precision=bf16,train_steps=5
+
+A variant is NAME:FIELD=VALUE,...; ``plain=true`` takes the straightforward loss. All start from the
+preset ``base`` with the changes of --set. A GC-BC policy is trained first, or loaded.
+Everything is compiled side by side beforehand. Rows are added to OUT/ablation.jsonl at once.
+"""
+
+import argparse
+import dataclasses
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from jumpyworld import data, domains, policies
+from jumpyworld.cli.provenance import provenance
+from jumpyworld.cli.train_loop import read_changes
+from jumpyworld.evaluation.draws import draw_truth, model_samples
+from jumpyworld.evaluation.fidelity import (
+    in_support_pairs,
+    random_pairs,
+    rollouts,
+    score,
+    wall_share,
+)
+from jumpyworld.experiments.bench_train import Version, version_job
+from jumpyworld.ghm import GHMConfig
+from jumpyworld.loading import load
+from jumpyworld.policies.job import policy_job
+from jumpyworld.storage.rows import append_rows
+from jumpyworld.storage.schema import with_changes
+from jumpyworld.training import TrainingConfig, train
+from jumpyworld.training.chunk import ChunkRunner
+
+GAMMAS = (0.5, 0.8, 0.9, 0.96, 0.98, 0.99, 0.995)
+START = time.monotonic()
+
+
+def say(*words):
+    print(f"[{time.monotonic() - START:6.1f}]", *words, flush=True)
+
+
+def get_policy(domain, dataset, folder: Path, seconds: float, preset: str):
+    config = policies.get("gcbc").config.preset(preset, domain.alias)
+    settings = TrainingConfig(config.gradient_steps, (seconds + 15) / 60, save_every=10**6)
+    result = train(policy_job("gcbc", dataset, config), folder, settings)
+    say("policy:", result.step, "steps")
+    return load(folder)
+
+
+def compile_all(variants, dataset, policy, base, seeds):
+    def prepare(variant):
+        name, changes = variant
+        changes = dict(changes)
+        version = Version(name, "", {}, plain=changes.pop("plain", False))
+        config = with_changes(base, changes, name)
+        runner = ChunkRunner(version_job(version, config, dataset, policy), tuple(range(seeds)))
+        carry = runner.start()
+        runner.compile(carry)
+        say(name, "compiled")
+        return runner, carry, config
+
+    with ThreadPoolExecutor(max(1, len(variants))) as pool:
+        return dict(zip((name for name, _ in variants), pool.map(prepare, variants), strict=True))
+
+
+def run_steps(runner, carry, limit, seconds, chunk=100):
+    began, done = time.monotonic(), 0
+    while (limit is None or done < limit) and (
+        seconds is None or time.monotonic() - began < seconds
+    ):
+        end = done + chunk if limit is None else min(done + chunk, limit)
+        carry = jax.block_until_ready(runner.run(carry, done, end))
+        done = end
+    return carry, done, time.monotonic() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("variants", nargs="+")
+    parser.add_argument("--sets", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, required=True)
+    parser.add_argument("--domain", default="pointmaze-large")
+    parser.add_argument("--set", nargs="*", default=[])
+    parser.add_argument("--preset", default="base")
+    parser.add_argument("--policy-preset", default="paper")
+    parser.add_argument("--policy-seconds", type=float, default=15)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=32)
+    parser.add_argument("--rollouts", type=int, default=32)
+    parser.add_argument("--rollout-steps", type=int, default=600)
+    parser.add_argument("--samples", type=int, default=384)
+    parser.add_argument("--kinds", nargs="+", default=["in-support", "random"])
+    parser.add_argument("--deadline", type=float, default=560, help="start no variant after this")
+    a = parser.parse_args()
+    domain = domains.get(a.domain)
+    dataset, val = data.load(a.sets / a.domain), data.load(a.sets / a.domain, split="val")
+    policy = get_policy(
+        domain, dataset, a.runs / f"gcbc-{a.domain}", a.policy_seconds, a.policy_preset
+    )
+    variants = [
+        (name, read_changes(tuple(text.split(",")) if text else ()))
+        for name, _, text in (v.partition(":") for v in a.variants)
+    ]
+    base = with_changes(
+        GHMConfig.preset(a.preset, domain.alias), read_changes(tuple(a.set)), "--set"
+    )
+    with ThreadPoolExecutor(1) as side:  # compiling needs no environments, rollouts no compiler
+        ready = side.submit(compile_all, variants, dataset, policy, base, a.seeds)
+        truths = {}
+        for kind in a.kinds:
+            draw = in_support_pairs if kind == "in-support" else random_pairs
+            pairs = draw(val, a.pairs, np.random.default_rng(0))
+            paths = rollouts(
+                domain, policy, pairs, jax.random.key(2), repeats=a.rollouts, steps=a.rollout_steps
+            )
+            truths[kind] = pairs, draw_truth(paths, GAMMAS, a.samples, 0)
+            say("rollouts", kind)
+        ready = ready.result()
+    for name, (runner, carry, config) in ready.items():
+        if time.monotonic() - START > a.deadline:
+            say("no time for", name)
+            continue
+        carry, steps, spent = run_steps(runner, carry, a.steps, a.seconds)
+        metrics, carry = runner.rows(carry, steps)
+        for kind, (pairs, truth) in truths.items():
+            drawn = {
+                str(seed): model_samples(model, policy, pairs, GAMMAS, jax.random.key(1), a.samples)
+                for seed, model in enumerate(runner.models(carry))
+            }
+            facts = score(truth, drawn, GAMMAS)
+            walls = {seed: [wall_share(domain, x) for x in xs] for seed, xs in drawn.items()}
+            table = np.asarray([[f.emd for f in facts[seed]] for seed in drawn])
+            row = {
+                "kind": "fidelity",
+                "domain": domain.alias,
+                "policy": "gcbc",
+                "variant": name,
+                "pairs": kind,
+                "num_pairs": a.pairs,
+                "rollouts": a.rollouts,
+                "samples": a.samples,
+                "gammas": GAMMAS,
+                "emd": table.round(4).tolist(),
+                "ci95": [[round(f.ci95, 4) for f in facts[seed]] for seed in drawn],
+                "floor": [round(f.floor, 4) for f in facts["0"]],
+                "walls": [[None if w is None else round(w, 4) for w in v] for v in walls.values()],
+                "seeds": a.seeds,
+                "steps": steps,
+                "ms": round(1000 * spent / max(steps, 1), 3),
+                "minutes": {"ghm": round(spent / 60, 3)},
+                "probe": metrics[0],
+                "config": json.loads(json.dumps(dataclasses.asdict(config))),
+                **provenance(),
+            }
+            append_rows(a.out / "ablation.jsonl", [row])
+            mean, floor = table.mean(0), row["floor"]
+            cells = "  ".join(f"{m:.2f}/{f:.2f}" for m, f in zip(mean, floor, strict=True))
+            say(f"{name:<14} {kind:<10} {steps} steps {row['ms']:.2f} ms  {cells}")
+        del carry
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""``jumpy bench``: speed on this machine, as ratios to the straightforward version."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+# jumpy bench train --preset paper --batches 256 1024
+# jumpy bench plan --domain antmaze-medium --preset paper
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchTrain:
+    """Time training steps: the GHM's, idea by idea, and every policy's.
+
+    Data and weights are random: what counts is the ratio to the first version of the same run.
+    """
+
+    preset: Literal["paper", "base", "small", "debug"] = "small"
+    """Network: paper (44M parameters, for a GPU), base, small (for a CPU) or debug."""
+    batches: tuple[int, ...] = (256,)
+    """Batch sizes of the GHM."""
+    what: tuple[Literal["ghm", "policies"], ...] = ("ghm", "policies")
+    """What to time."""
+    only: tuple[str, ...] = ()
+    """Versions of the GHM's step (default: all); the first is the reference."""
+    seconds: float = 1.0
+    """Time box of one round of one version."""
+    rounds: int = 5
+    """Rounds; the median counts."""
+    out: Path | None = None
+    """Folder for speed.jsonl; rows of an earlier run stay."""
+
+    def run(self) -> None:
+        """Measure, print a table, write rows."""
+        from jumpyworld.cli.provenance import provenance
+        from jumpyworld.errors import ConfigError
+        from jumpyworld.experiments import bench_train
+        from jumpyworld.storage.rows import append_rows
+
+        if self.seconds <= 0 or self.rounds < 1 or any(batch < 1 for batch in self.batches):
+            raise ConfigError(
+                f"--seconds {self.seconds:g} --rounds {self.rounds} --batches {self.batches}: "
+                "all must be above 0"
+            )
+        known = {version.name: version for version in bench_train.VERSIONS}
+        for name in self.only:
+            if name not in known:
+                raise ConfigError(f"--only {name}: choose from {', '.join(known)}")
+        versions = [known[name] for name in self.only] or list(bench_train.VERSIONS)
+        box = {"seconds": self.seconds, "rounds": self.rounds, "say": _say}
+        rows = []
+        for batch in self.batches if "ghm" in self.what else ():
+            rows += bench_train.bench_ghm(self.preset, batch, versions, **box)
+        if "policies" in self.what:
+            rows += bench_train.bench_policies(self.preset, **box)
+        facts = provenance()
+        rows = [{**row, **facts} for row in rows]
+        _print(rows)
+        if self.out is not None:
+            append_rows(self.out / "speed.jsonl", rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchPlan:
+    """Time plans: the paper's search beside cheaper ones, and what they cost in quality.
+
+    Without --ghm the weights are random, which is enough for times. With --ghm, --policy and
+    --dataset the regret of each method is measured as well, against the paper's search with four
+    times the samples.
+    """
+
+    domain: str = "antmaze-medium"
+    """Whose sizes and planning settings; with --ghm, the domain itself."""
+    preset: Literal["paper", "base", "small", "debug"] = "small"
+    """Network without --ghm."""
+    ghm: Path | None = None
+    """A trained model: run or checkpoint folder."""
+    policy: str | None = None
+    """The policy that it models: run or checkpoint folder, or scripted[:REACH]."""
+    dataset: Path | None = None
+    """States and goals for the regret come from its validation split."""
+    states: int = 50
+    """How many of them."""
+    only: tuple[str, ...] = ()
+    """Methods (default: all); the first is the reference of the ratios."""
+    candidates: int | None = None
+    """Candidates of a plan (default: the paper's)."""
+    samples: int | None = None
+    """Samples of the uniform search for each candidate (default: the paper's)."""
+    rounds: int = 30
+    """Plans of each method."""
+    max_rows: int = 2**17
+    """Samples alive at once; more are taken in turns."""
+    seed: int = 0
+    """Of states, goals and noise."""
+    out: Path | None = None
+    """Folder for speed.jsonl; rows of an earlier run stay."""
+
+    def run(self) -> None:
+        """Measure, print a table, write rows."""
+        from jumpyworld.cli.bench_plan import bench_plan
+        from jumpyworld.cli.provenance import provenance
+        from jumpyworld.storage.rows import append_rows
+
+        rows = [{**row, **provenance()} for row in bench_plan(self, _say)]
+        for row in rows:
+            quality = ""
+            if "regret" in row:
+                quality = (
+                    f"regret {row['regret']:.3f} +- {row['regret_ci95']:.3f}, "
+                    f"agreement {row['agreement']:.2f}  "
+                )
+            print(
+                f"{row['method']:<12} {row['plan_ms']:>9.2f} ms  x{row['speedup']:<6} "
+                f"{row['evaluations']:>10.0f} evaluations  {quality}{row['idea']}"
+            )
+        if self.out is not None:
+            append_rows(self.out / "speed.jsonl", rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """Speed on this machine, as ratios to the straightforward version in the same run."""
+
+    command: Annotated[
+        Annotated[BenchTrain, tyro.conf.subcommand(name="train")]
+        | Annotated[BenchPlan, tyro.conf.subcommand(name="plan")],
+        tyro.conf.arg(name=""),
+    ]
+
+    def run(self) -> None:
+        """Run the chosen command."""
+        self.command.run()
+
+
+def _say(line: str) -> None:
+    import sys
+
+    print(line, file=sys.stderr, flush=True)
+
+
+def _print(rows: list[dict]) -> None:
+    width = max(len(row.get("variant", row.get("policy", ""))) for row in rows)
+    for row in rows:
+        name = row.get("variant", row.get("policy", ""))
+        rate = (
+            f"{row['samples_per_second']:>9} samples/s  x{row['speedup']:<5}  {row['idea']}"
+            if "variant" in row
+            else f"{row['steps_per_second']:>9} steps/s"
+        )
+        print(f"batch {row['batch']:>5}  {name:<{width}}  {row['ms']:>9.3f} ms  {rate}")

@@ -1,0 +1,111 @@
+"""What ``jumpy bench plan`` does: gather a model, a policy and states, and measure."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jumpyworld import data, domains
+from jumpyworld.errors import ConfigError
+from jumpyworld.experiments import bench_plan as bench
+from jumpyworld.experiments.bench_train import one_step_policy
+from jumpyworld.ghm import GeometricHorizonModel, GHMConfig, GHMSpec
+from jumpyworld.planning import goal_task, planning_preset
+
+if TYPE_CHECKING:
+    from jumpyworld.cli.bench import BenchPlan
+
+
+def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Return a row per method.
+
+    Raises:
+        ConfigError: a flag is wrong or missing.
+    """
+    known = {method.name: method for method in bench.METHODS}
+    for name in flags.only:
+        if name not in known:
+            raise ConfigError(f"--only {name}: choose from {', '.join(known)}")
+    if flags.rounds < 1 or flags.states < 1:
+        raise ConfigError(f"--rounds {flags.rounds} --states {flags.states}: must be at least 1")
+    trained = (flags.ghm, flags.policy, flags.dataset)
+    if any(part is not None for part in trained) and any(part is None for part in trained):
+        raise ConfigError("--ghm, --policy and --dataset: give all three, or none of them")
+    methods = [known[name] for name in flags.only] or list(bench.METHODS)
+    domain = domains.get(flags.domain)
+    ghm, policy, name, states, goals = (
+        _random(flags, domain) if flags.ghm is None else _trained(flags, domain)
+    )
+    preset = planning_preset(flags.domain, name)
+    changes = {"candidates": flags.candidates, "samples": flags.samples}
+    preset = dataclasses.replace(
+        preset, **{field: value for field, value in changes.items() if value is not None}
+    )
+    planners = {m.name: bench.make_planner(m, ghm, policy, preset, flags.max_rows) for m in methods}
+    measured = bench.time_plans(
+        planners, jnp.asarray(states), goal_task(domain, goals[0]), rounds=flags.rounds, say=say
+    )
+    quality: dict[str, Any] = {}
+    if flags.ghm is not None:
+        many = dataclasses.replace(preset, samples=bench.REFERENCE * preset.samples)
+        reference = bench.make_planner(bench.METHODS[0], ghm, policy, many, flags.max_rows)
+        tasks = [goal_task(domain, goal) for goal in goals]
+        quality = bench.measure_regret(
+            reference,
+            planners,
+            states,
+            tasks,
+            seed=flags.seed,
+            progress=lambda done, total: say(f"regret: {done} of {total} states"),
+        )
+    first = measured[methods[0].name]["plan_ms"]
+    return [
+        {
+            "kind": "speed",
+            "what": "plan",
+            "domain": domain.alias,
+            "policy": name,
+            "network": flags.preset if flags.ghm is None else "trained",
+            "method": method.name,
+            "idea": method.idea,
+            "candidates": preset.candidates,
+            "samples": preset.samples,
+            "segments": len(preset.horizons),
+            **{key: round(value, 3) for key, value in measured[method.name].items()},
+            "speedup": round(first / measured[method.name]["plan_ms"], 2),
+            "rounds": flags.rounds,
+            **{key: round(value, 4) for key, value in quality.get(method.name, {}).items()},
+            **{key: quality[key] for key in ("states", "flat") if key in quality},
+        }
+        for method in methods
+    ]
+
+
+def _random(flags: "BenchPlan", domain: domains.Domain):
+    rng = np.random.default_rng(flags.seed)
+    d, da = domain.observation_dim, domain.action_dim
+    rows = rng.normal(size=(2000, d)).astype(np.float32)
+    dataset = data.Dataset.from_arrays(
+        rows, rng.uniform(-1, 1, (2000, da)).astype(np.float32), np.arange(2000) % 500 == 499
+    )
+    config = GHMConfig.preset(flags.preset, domain.alias)
+    spec = GHMSpec.from_arrays(dataset.observations, dataset.starts, dataset.ends, da)
+    ghm = GeometricHorizonModel(config, spec, key=jax.random.key(flags.seed))
+    policy = one_step_policy(dataset, flags.preset)
+    return ghm, policy, "gctd3", rows[: flags.states], rows[-flags.states :]
+
+
+def _trained(flags: "BenchPlan", domain: domains.Domain):
+    from jumpyworld.cli.train_loop import warn
+    from jumpyworld.loading import load, load_policy
+
+    found = load_policy(str(flags.policy), domain.name, warn=warn)
+    assert flags.ghm is not None and flags.dataset is not None
+    val = data.load(flags.dataset, split="val")
+    rng = np.random.default_rng(flags.seed)
+    rows, goals = rng.choice(val.valid_indices, (2, flags.states))
+    observations = val.observations
+    return load(flags.ghm), found.policy, found.name, observations[rows], observations[goals]

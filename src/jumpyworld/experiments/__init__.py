@@ -1,0 +1,1 @@
+"""Experiments: what is measured again and again, and the tables it ends in."""

@@ -1,0 +1,223 @@
+"""Cost and quality of a plan: the paper's search beside cheaper ones, on the same candidates.
+
+    cost      milliseconds per plan and network evaluations, in turns, median over rounds
+    regret    (value of the best candidate - value of the pick) / (best - mean), both by a reference
+              that spends ``REFERENCE`` times the paper's chains on every candidate
+
+Every method judges the same candidates with the same first actions, drawn once per state as the
+paper draws them; what differs is how they are judged. Regret 0 is the reference's own choice, 1 is
+no better than a random candidate.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from jumpyworld.errors import ConfigError
+from jumpyworld.flows import Solver
+from jumpyworld.planning import CompPlan, Elimination, GoalProposal, Task, Uniform, fast_search
+from jumpyworld.planning.presets import PlanningPreset
+from jumpyworld.planning.proposals import AbstractProposal, UnconditionalProposal
+from jumpyworld.planning.repertoire import Precision
+from jumpyworld.planning.search import Pool
+
+REFERENCE = 4
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to judge candidates.
+
+    Attributes:
+        name: short and unique.
+        idea: what it changes, in words.
+        solver: of the ODE.
+        num_steps: of the ODE.
+        precision: of the model's inner layers.
+        elimination: rounds instead of the paper's uniform search.
+        common_noise: same noise for every candidate.
+    """
+
+    name: str
+    idea: str
+    solver: Solver = "euler"
+    num_steps: int = 20
+    precision: Precision = "fp32"
+    elimination: bool = False
+    common_noise: bool = False
+
+    def search(self, preset: PlanningPreset) -> Uniform | Elimination:
+        """Return how this method spends chains."""
+        if not self.elimination:
+            return Uniform(preset.samples, common_noise=self.common_noise)
+        rounds = fast_search(preset.candidates).rounds
+        return Elimination(rounds, common_noise=self.common_noise)
+
+
+METHODS = (
+    Method("paper", "uniform search, 20 Euler steps, fp32"),
+    Method("bf16", "and bf16 inner layers", precision="bf16"),
+    Method("midpoint-4", "and 4 midpoint steps", "midpoint", 4, "bf16"),
+    Method("elimination", "and rounds of elimination", "midpoint", 4, "bf16", True),
+    Method("fast", "and common random numbers", "midpoint", 4, "bf16", True, True),
+    Method("fast-3", "the same with 3 midpoint steps", "midpoint", 3, "bf16", True, True),
+    Method("fast-2", "the same with 2 midpoint steps", "midpoint", 2, "bf16", True, True),
+)
+
+
+def make_planner(
+    method: Method, ghm: Any, policy: Any, preset: PlanningPreset, max_rows: int
+) -> CompPlan:
+    """Return the planner of a method, with a preset's candidates, horizons and discount."""
+    proposal: AbstractProposal = UnconditionalProposal(preset.candidates)
+    if preset.proposal == "conditional":
+        proposal = GoalProposal(preset.candidates)
+    return CompPlan(
+        ghm,
+        policy,
+        horizons=preset.horizons,
+        discount=preset.discount,
+        proposal=proposal,
+        search=method.search(preset),
+        solver=method.solver,
+        num_steps=method.num_steps,
+        precision=method.precision,
+        max_rows=max_rows,
+    )
+
+
+def time_plans(
+    planners: dict[str, CompPlan],
+    states: Float[Array, "S d"],
+    task: Task,
+    *,
+    rounds: int,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, dict[str, float]]:
+    """Return milliseconds per plan (median and 90th percentile) and evaluations of each planner.
+
+    Args:
+        planners: by name; all are compiled first, then take turns.
+        states: to plan from, one after the other.
+        task: what to plan for.
+        rounds: turns of each.
+        say: told of each stage.
+    """
+    key = jax.random.key(0)
+    evaluations = {}
+    for name, planner in planners.items():
+        began = time.monotonic()
+        plan = jax.block_until_ready(planner(key, states[0], task))
+        evaluations[name] = float(plan.evaluations)
+        say(f"{name}: compiled and run in {time.monotonic() - began:.0f} s")
+    times: dict[str, list[float]] = {name: [] for name in planners}
+    for i in range(rounds):
+        for name, planner in planners.items():
+            began = time.monotonic()
+            jax.block_until_ready(
+                planner(jax.random.fold_in(key, i), states[i % len(states)], task)
+            )
+            times[name].append(1000 * (time.monotonic() - began))
+    return {
+        name: {
+            "plan_ms": statistics.median(values),
+            "p90_ms": float(np.quantile(values, 0.9)),
+            "evaluations": evaluations[name],
+        }
+        for name, values in times.items()
+    }
+
+
+@eqx.filter_jit
+def _open(planner: CompPlan, key: PRNGKeyArray, state: Array, task: Task) -> Pool:
+    return planner.open(key, state, task, None)
+
+
+@eqx.filter_jit
+def _judge(planner: CompPlan, key: PRNGKeyArray, state: Array, task: Task, pool: Pool) -> Pool:
+    rounds = len(planner.search.schedule(planner.num_candidates))
+    spent = jnp.zeros((rounds, *pool.spent.shape[1:]), pool.spent.dtype)
+    pool = eqx.tree_at(lambda p: p.spent, pool, spent)
+    for number in range(rounds):
+        pool = planner.play(key, state, task, pool, number)
+    return pool
+
+
+def picks(
+    planner: CompPlan, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, pool: Pool
+) -> int:
+    """Return which candidate of an opened pool a planner chooses."""
+    judged = _judge(planner, key, state, task, pool)
+    return int(jnp.argmax(jnp.where(judged.alive, judged.scores, -jnp.inf)))
+
+
+def regret(values: Float[np.ndarray, " M"], pick: int) -> float:
+    """Return how far below the best a pick is, relative to the spread; 0 where all are equal."""
+    spread = values.max() - values.mean()
+    return 0.0 if spread <= 0 else float((values.max() - values[pick]) / spread)
+
+
+def measure_regret(
+    reference: CompPlan,
+    planners: dict[str, CompPlan],
+    states: Float[np.ndarray, "S d"],
+    tasks: Sequence[Task],
+    *,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Any]:
+    """Return each planner's regret and agreement with the reference, over states.
+
+    States where the reference finds every candidate worth the same teach nothing: they are left
+    out and counted.
+
+    Args:
+        reference: draws the candidates, and judges them with many chains.
+        planners: by name.
+        states: raw units.
+        tasks: one for each state, with the same reward function.
+        seed: of everything.
+        progress: called with (states done, all).
+    """
+    if len(states) != len(tasks):
+        raise ConfigError(f"{len(states)} states for {len(tasks)} tasks")
+    found: dict[str, list[tuple[float, bool]]] = {name: [] for name in planners}
+    flat = 0
+    for i, (state, task) in enumerate(zip(states, tasks, strict=True)):
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), i), 3)
+        state = jnp.asarray(state)
+        pool = _open(reference, keys[0], state, task)
+        values = np.asarray(_judge(reference, keys[1], state, task, pool).means, np.float64)
+        values = np.where(np.isfinite(values), values, -np.inf)
+        if values.max() <= values.mean():
+            flat += 1
+        else:
+            for name, planner in planners.items():
+                pick = picks(planner, keys[2], state, task, pool)
+                found[name].append((regret(values, pick), pick == int(values.argmax())))
+        progress(i + 1, len(states))
+    return {
+        "flat": flat,
+        "states": len(states) - flat,
+        **{name: _summary(rows) for name, rows in found.items()},
+    }
+
+
+def _summary(rows: list[tuple[float, bool]]) -> dict[str, float]:
+    if not rows:
+        return {}
+    regrets = np.asarray([r for r, _ in rows])
+    half = 1.96 * regrets.std(ddof=1) / len(regrets) ** 0.5 if len(regrets) > 1 else float("nan")
+    return {
+        "regret": float(regrets.mean()),
+        "regret_ci95": float(half),
+        "agreement": float(np.mean([same for _, same in rows])),
+    }

@@ -1,0 +1,99 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jumpyworld.cli import run
+from jumpyworld.experiments.bench_plan import (
+    METHODS,
+    Method,
+    make_planner,
+    measure_regret,
+    regret,
+)
+from jumpyworld.planning import Task
+from jumpyworld.planning.presets import PlanningPreset
+from jumpyworld.storage.rows import read_rows
+
+PRESET = PlanningPreset(16, (1.0,), "conditional", 64, 1, 0.9)
+
+
+class Proposer:
+    """A policy whose actions do not matter."""
+
+    def sample(self, key, states, z):
+        return jax.random.uniform(key, states.shape)
+
+
+class Dice:
+    """Lands on 1 with the chance that z says; with a negative z, on a random chance."""
+
+    observation_dim = 1
+
+    def sample(self, key, states, actions, z, gamma, **options):
+        thrown = jax.random.uniform(key, z.shape)
+        return jnp.where(z < 0, thrown, (thrown < z).astype(states.dtype))
+
+
+def reward(states, goal):
+    return states[..., 0]
+
+
+def test_regret_by_hand():
+    values = np.asarray([0.0, 0.5, 1.0, 0.5])
+    assert regret(values, 2) == 0.0 and regret(values, 1) == 1.0 and regret(values, 0) == 2.0
+    assert regret(np.zeros(3), 1) == 0.0
+
+
+def test_many_chains_choose_better_than_one_and_elimination_nearly_as_well():
+    methods = {
+        "one": (Method("one", ""), 1),
+        "uniform": (Method("uniform", ""), 64),
+        "elimination": (Method("elimination", "", elimination=True), 64),
+    }
+
+    def planner(method, samples):
+        preset = PlanningPreset(16, (1.0,), "conditional", samples, 1, 0.9)
+        return make_planner(method, Dice(), Proposer(), preset, 2**16)
+
+    planners = {name: planner(*how) for name, how in methods.items()}
+    reference = planner(METHODS[0], 4096)
+    tasks = [Task(reward, -np.ones(1))] * 40  # a negative goal makes the model throw dice
+    out = measure_regret(reference, planners, np.zeros((40, 1), np.float32), tasks)
+    assert out["states"] == 40 and out["flat"] == 0
+    assert out["one"]["regret"] > 0.25 > 0.1 > out["uniform"]["regret"]
+    assert out["elimination"]["regret"] < 0.15
+    assert out["uniform"]["agreement"] > out["one"]["agreement"]
+
+
+def test_states_where_all_candidates_are_alike_are_left_out_and_counted():
+    planners = {"paper": make_planner(METHODS[0], Dice(), Proposer(), PRESET, 2**16)}
+    tasks = [Task(lambda states, goal: 0.0 * states[..., 0], -np.ones(1))] * 3
+    out = measure_regret(planners["paper"], planners, np.zeros((3, 1), np.float32), tasks)
+    assert out == {"flat": 3, "states": 0, "paper": {}}
+
+
+def test_the_command_writes_a_row_per_method(tmp_path, capsys):
+    flags = "bench plan --domain pointmaze-medium --preset debug --candidates 8 --samples 4"
+    only = ["--only", "paper", "fast", "--rounds", "2", "--out", str(tmp_path)]
+    assert run([*flags.split(), *only]) == 0
+    rows = read_rows(tmp_path / "speed.jsonl")
+    assert [row["method"] for row in rows] == ["paper", "fast"]
+    assert rows[0]["speedup"] == 1.0 and rows[0]["evaluations"] == (8 * 4 + 8) * 5 * 20
+    assert "evaluations" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["plan", "--only", "magic"], "--only magic"),
+        (["plan", "--rounds", "0"], "--rounds 0"),
+        (["plan", "--policy", "scripted"], "give all three"),
+        (["train", "--only", "magic"], "--only magic"),
+        (["train", "--batches", "0"], "--batches"),
+    ],
+)
+def test_bad_flags_are_one_line(flags, message, capsys):
+    assert run(["bench", *flags]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1

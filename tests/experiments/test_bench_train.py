@@ -1,0 +1,69 @@
+import dataclasses
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+from jumpyworld.experiments.bench_train import (
+    VERSIONS,
+    bench_ghm,
+    one_step_policy,
+    random_dataset,
+    version_job,
+)
+from jumpyworld.experiments.plain import plain_loss
+from jumpyworld.ghm import GHMConfig, algorithm, td_hc_loss
+from jumpyworld.ghm.job import ghm_job
+
+
+@pytest.fixture(scope="module")
+def setting():
+    dataset = random_dataset(rows=2000)
+    policy = one_step_policy(dataset, "debug")
+    return dataset, policy, GHMConfig.preset("debug", width=16, embed_dim=8, batch_size=12)
+
+
+@pytest.mark.parametrize("hc_fraction", [0.25, 0.0])
+def test_the_straightforward_loss_is_the_fast_one(setting, hc_fraction):
+    dataset, policy, config = setting
+    config = dataclasses.replace(config, hc_fraction=hc_fraction)
+    job = ghm_job(dataset, policy, config)
+    state = job.init(jax.random.key(0))
+    rng = np.random.default_rng(0)
+
+    def moved(model, seed):
+        rng = np.random.default_rng(seed)
+        shake = lambda w: w + 0.1 * rng.normal(size=w.shape).astype(w.dtype)  # noqa: E731
+        return eqx.tree_at(lambda m: m.field, model, jax.tree.map(shake, model.field))
+
+    model, target = moved(state.model, 1), moved(state.target, 2)
+    batch = algorithm.sample_batch(job.data[0], jax.random.key(1), config, model.z_dim)
+    key = jax.random.key(int(rng.integers(100)))
+    arguments = (target, batch, key, config, policy)
+    fast = eqx.filter_jit(eqx.filter_value_and_grad(lambda m: td_hc_loss(m, *arguments)[0]))
+    plain = eqx.filter_jit(eqx.filter_value_and_grad(lambda m: plain_loss(m, *arguments)))
+    (got, got_gradient), (want, want_gradient) = fast(model), plain(model)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    a, b = (
+        np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree.field)])
+        for tree in (got_gradient, want_gradient)
+    )
+    assert np.linalg.norm(a - b) < 1e-3 * np.linalg.norm(b)
+
+
+def test_versions_are_named_once_and_the_first_is_the_reference(setting):
+    names = [version.name for version in VERSIONS]
+    assert len(set(names)) == len(names) and VERSIONS[0].plain
+    for version in VERSIONS:  # every change is a field of the config
+        version_job(version, setting[2], setting[0], setting[1])
+
+
+def test_rows_say_what_was_measured():
+    versions = [v for v in VERSIONS if v.name in ("plain", "shared")]
+    rows = bench_ghm("debug", 8, versions, seconds=0.01, rounds=2)
+    assert [row["variant"] for row in rows] == ["plain", "shared"]
+    assert rows[0]["speedup"] == 1.0 and all(row["ms"] > 0 for row in rows)
+    np.testing.assert_allclose(
+        [row["samples_per_second"] for row in rows], [8000 / row["ms"] for row in rows], rtol=0.01
+    )
