@@ -83,7 +83,6 @@ class Chain:
     means: tuple = ((0.4, 0.0), (-0.4, 0.2))
     std: float = 0.4
     behaviour: tuple = ((0.0, 0.0), 0.8)
-    steps: int = 1500
     matrix = np.asarray([[0.9, 0.15], [-0.15, 0.9]])
 
     def start(self, rng, n):
@@ -116,7 +115,6 @@ class Ring:
     means: tuple = ((1.0,), (-0.5,))
     std: float = 0.2
     behaviour: tuple = ((0.2,), 0.8)
-    steps: int = 3000
 
     def place(self, rng, angle):
         radius = 1 + self.radial * rng.normal(size=(len(angle), 1))
@@ -177,11 +175,9 @@ class Trained:
     seconds: float
 
 
-def train(system, hc_fraction, seed=0, **changes):
+def train(system, hc_fraction, steps, seed=0, **changes):
     """Train one model for all discounts, both policies and the behaviour."""
-    config = dataclasses.replace(
-        CONFIG, hc_fraction=hc_fraction, gradient_steps=system.steps, **changes
-    )
+    config = dataclasses.replace(CONFIG, hc_fraction=hc_fraction, gradient_steps=steps, **changes)
     dataset = make_dataset(system, seed)
     rows = device_data(dataset)
     spec = GHMSpec.from_arrays(
@@ -192,14 +188,14 @@ def train(system, hc_fraction, seed=0, **changes):
 
     @eqx.filter_jit
     def run(state, rows):
-        steps = state.step + jnp.arange(CHUNK)
+        numbers = state.step + jnp.arange(CHUNK)
         return jax.lax.scan(
-            lambda s, k: step(s, rows, batch_key(seed, k), config, policy), state, steps
+            lambda s, k: step(s, rows, batch_key(seed, k), config, policy), state, numbers
         )
 
     compiled = run.lower(state, rows).compile()
     clock = time.process_time()
-    for _ in range(system.steps // CHUNK):
+    for _ in range(steps // CHUNK):
         state, metrics = compiled(state, rows)
     jax.block_until_ready(metrics)
     return Trained(system, inference_model(state), dataset, time.process_time() - clock)
@@ -240,15 +236,25 @@ def distances(trained, gamma, *, unconditional=False, pairs=24, n=256, seed=1):
     return dict(zip(("model", "floor", "marginal"), np.mean(out, 0), strict=True))
 
 
-SYSTEMS = {"chain": Chain(), "ring": Ring()}
-OBJECTIVES = {"td-flow": 0.0, "td-hc": 0.25}
+# A step of TD-HC takes 1.4 times as long. On the ring at gamma = .98 TD-Flow, which has no jumps to
+# help it, needs more rows at long horizons than the mixture gives it.
+RUNS = {
+    "chain-td-flow": {"system": Chain(), "hc_fraction": 0.0, "steps": 2000},
+    "chain-td-hc": {"system": Chain(), "hc_fraction": 0.25, "steps": 2000},
+    "ring-td-flow": {
+        "system": Ring(),
+        "hc_fraction": 0.0,
+        "steps": 3500,
+        "gamma_sampler": "log_uniform",
+    },
+    "ring-td-hc": {"system": Ring(), "hc_fraction": 0.25, "steps": 3000},
+}
 
 
-@pytest.fixture(scope="session", params=[f"{s}-{o}" for s in SYSTEMS for o in OBJECTIVES])
+@pytest.fixture(scope="session", params=list(RUNS))
 def trained(request):
     """The model of each system and objective; each is trained once."""
-    name, objective = request.param.split("-", 1)
-    return train(SYSTEMS[name], OBJECTIVES[objective])
+    return train(**RUNS[request.param])
 
 
 @pytest.fixture(scope="session")

@@ -26,11 +26,11 @@ def walk(oracle, hc_fraction, steps, drift, **changes):
         means=tuple((speed,) for speed in SPEEDS),
         std=0.0,
         behaviour=((0.75,), 0.5),
-        steps=steps,
     )
     return oracle.train(
         ring,
         hc_fraction,
+        steps,
         data_scale=5.0,  # one step must not be lost under the noise of the flow
         gamma_sampler="log_uniform",
         uncond_fraction=0.0,
