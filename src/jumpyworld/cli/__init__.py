@@ -35,12 +35,13 @@ def run(argv: Sequence[str] | None = None) -> int:
     from jumpyworld.cli.bench import Bench
     from jumpyworld.cli.data import Data
     from jumpyworld.cli.demo import Demo
+    from jumpyworld.cli.eval import Eval
     from jumpyworld.cli.export import Export
     from jumpyworld.cli.fidelity import Fidelity
     from jumpyworld.cli.info import Info
     from jumpyworld.cli.train import Train
 
-    commands = Demo | Data | Train | Export | Fidelity | Bench | Info
+    commands = Demo | Data | Train | Export | Eval | Fidelity | Bench | Info
     verbs = tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[commands]]
     try:
         command = tyro.cli(

@@ -3,13 +3,15 @@
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
 if TYPE_CHECKING:
+    from jumpyworld.cli.models import LoadedModel
     from jumpyworld.evaluation.fidelity import Protocol
     from jumpyworld.evaluation.study import Outcome
+    from jumpyworld.loading import LoadedPolicy
 
 # jumpy fidelity --ghm runs/ghm --policy runs/gcbc --dataset data --out fidelity
 # jumpy fidelity --ghm runs/hc --ghm runs/flow --policy scripted --dataset data \
@@ -90,7 +92,7 @@ class Fidelity:
             outcome = run_study(
                 domain,
                 policy.policy,
-                {name: each["model"] for name, each in models.items()},
+                {name: each.model for name, each in models.items()},
                 pairs,
                 protocol,
                 policy_fingerprint=policy.fingerprint,
@@ -154,40 +156,23 @@ class Fidelity:
             )
         return domain, dataset
 
-    def _policy_and_models(self, domain) -> tuple[Any, dict[str, dict[str, Any]]]:
+    def _policy_and_models(self, domain) -> tuple["LoadedPolicy", dict[str, "LoadedModel"]]:
         """Load the policy and the models of it; refuse models of another policy or domain."""
+        from jumpyworld.cli.models import load_ghm
         from jumpyworld.cli.train_loop import warn
         from jumpyworld.errors import CheckpointError
-        from jumpyworld.loading import describe, load, load_policy
-        from jumpyworld.storage import manifest, runs
+        from jumpyworld.loading import load_policy
 
         policy = load_policy(self.policy or "", domain.name, seed=self.policy_seed, warn=warn)
-        models: dict[str, dict[str, Any]] = {}
+        models: dict[str, LoadedModel] = {}
         for path in self.ghm:
-            folder = runs.resolve(path, warn)
-            document = describe(folder, warn)
-            trained = document["fingerprints"]
-            if document["kind"] != "ghm":
-                raise CheckpointError(f"{path}: is a {document['kind']}, not a ghm")
-            if trained.get("domain") not in (None, domain.name):
-                raise CheckpointError(f"{path}: trained on {trained['domain']}, not {domain.name}")
-            if trained.get("policy") != policy.fingerprint:
-                raise CheckpointError(
-                    f"{path}: trained for another policy ({_short(trained.get('policy'))}) than "
-                    f"--policy {self.policy} ({_short(policy.fingerprint)})"
-                )
-            objective = "td-hc" if document["config"]["hc_fraction"] > 0 else "td-flow"
-            name = objective
+            found = load_ghm(path, domain, policy, seed=self.ghm_seed)
+            name = found.objective
             if name in models:
-                name = f"{objective}-{path.resolve().name}"
+                name = f"{found.objective}-{path.resolve().name}"
             if name in models:
                 raise CheckpointError(f"{path}: given twice")
-            models[name] = {
-                "model": load(folder, seed=self.ghm_seed, warn=warn),
-                "objective": objective,
-                "step": manifest.read_manifest(folder).step,
-                "config": document["config"],
-            }
+            models[name] = found
         return policy, models
 
     def _write(self, domain, policy_name: str, models, protocol, outcome: "Outcome") -> None:
@@ -201,7 +186,7 @@ class Fidelity:
                 "kind": "fidelity",
                 "domain": domain.alias,
                 "policy": policy_name,
-                "objective": each["objective"],
+                "objective": each.objective,
                 "model": name,
                 "seed": self.seed,
                 "pairs": self.pairs,
@@ -209,10 +194,10 @@ class Fidelity:
                 "rollouts": protocol.rollouts,
                 "rollout_steps": protocol.steps,
                 "samples": protocol.samples,
-                "steps": each["step"],
+                "steps": each.step,
                 **result_rows(outcome, name),
                 **provenance(),
-                "config": each["config"],
+                "config": each.config,
                 "minutes": outcome.minutes,
             }
             for name, each in models.items()
@@ -269,10 +254,6 @@ def print_tables(outcome: "Outcome") -> None:
     console.print()
     console.print(table)
     console.print()
-
-
-def _short(fingerprint: str | None) -> str:
-    return "not recorded" if fingerprint is None else fingerprint[:12]
 
 
 def _number(value: float | None) -> str:

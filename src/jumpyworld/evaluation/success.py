@@ -1,20 +1,32 @@
-"""Success of a policy on a domain's five tasks, in the real environment.
+"""Success of a planner or policy on a domain's five tasks, in the real environment.
 
-Every episode has a seed of its own, (seed, task, episode), which fixes start, goal and the policy's
-noise; two policies evaluated with one seed meet the same episodes.
+Every episode has a seed of its own, (seed, task, episode), which fixes start, goal and noise; two
+planners evaluated with one seed meet the same episodes, and nobody's outcome depends on who runs
+beside it. Environments step in lockstep. A planner is asked for as many of them at a time as its
+memory allows, always the same number, so that nothing is compiled twice; episodes that are over are
+not asked about.
+
+Shapes: E environments, C environments of one call, d state, da action.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int
 
-from jumpyworld.domains import Domain
+from jumpyworld.domains import CubeDomain, Domain
 from jumpyworld.errors import ConfigError
+from jumpyworld.evaluation.decisions import DecisionLog, Decisions, Trace
 from jumpyworld.evaluation.lockstep import Lockstep
 from jumpyworld.evaluation.stats import mean_of_tasks
+from jumpyworld.planning import AbstractPlanner, Plan, ZeroShot, decide, goal_task
+
+# Environments in memory at once. A maze takes 2 MB, a scene with cubes 160 MB.
+MAZES_AT_ONCE, CUBES_AT_ONCE = 512, 128
 
 
 @dataclass(frozen=True)
@@ -24,10 +36,16 @@ class Success:
     Attributes:
         outcomes: whether each episode succeeded, bool [tasks, episodes].
         steps: control steps each episode took, int [tasks, episodes].
+        task_ids: which tasks, from 1.
+        decisions: what planning was like.
+        traces: the episodes that were recorded.
     """
 
     outcomes: np.ndarray
     steps: np.ndarray
+    task_ids: tuple[int, ...]
+    decisions: Decisions
+    traces: tuple[Trace, ...] = ()
 
     @property
     def tasks(self) -> list[tuple[int, int]]:
@@ -52,48 +70,162 @@ def episode_seed(seed: int, task: int, episode: int) -> int:
 
 def evaluate(
     domain: Domain,
-    policy,
+    actor: Any,
     *,
     episodes: int = 20,
+    tasks: Sequence[int] | None = None,
     seed: int = 0,
     workers: int | None = None,
     max_steps: int | None = None,
+    replan_every: int = 1,
+    record: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Success:
-    """Run ``policy.sample(key, states, goals)`` on every task until success or the limit.
+    """Run a planner or policy on every task until success or the limit.
 
     Args:
         domain: where.
-        policy: acts on batches [E, d] of states and goals in raw units.
+        actor: a planner; or a policy, which acts on batches [B, d] of states and goals in raw
+            units by ``sample(key, states, goals)``.
         episodes: per task.
+        tasks: which tasks, from 1; all by default.
         seed: fixes all episodes.
-        workers: processes.
+        workers: processes; they change the time alone.
         max_steps: episode limit; the domain's own by default.
+        replan_every: control steps between plans; in between, the plan's first policy acts.
+        record: how many episodes of each task to keep as traces.
+        progress: called with (environment steps done, all); an episode that is over is done.
+
+    Raises:
+        ConfigError: a number is out of range.
+        PlanError: the planner cannot answer.
     """
-    if episodes < 1:
-        raise ConfigError(f"episodes must be at least 1, not {episodes}")
-    jobs = [(task, e) for task in range(1, domain.num_tasks + 1) for e in range(episodes)]
-    seeds = [episode_seed(seed, *job) for job in jobs]
-    keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
-
-    @eqx.filter_jit
-    def act(policy, t, states, goals):
-        # Each episode's noise is its own, so that it does not depend on who runs beside it.
-        step_keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, t)
-        return jax.vmap(policy.sample)(step_keys, states, goals)
-
+    task_ids = tuple(range(1, domain.num_tasks + 1) if tasks is None else tasks)
+    _check(domain, task_ids, episodes, max_steps, replan_every)
+    planner = actor if isinstance(actor, AbstractPlanner) else ZeroShot(actor, action_limit=None)
+    jobs = [(task, episode) for task in task_ids for episode in range(episodes)]
     limit = max_steps or domain.max_episode_steps
-    steps = np.full(len(jobs), limit)
-    done = np.zeros(len(jobs), bool)
-    with Lockstep(domain, len(jobs), workers=workers) as envs:
-        states, goals = envs.reset(
-            [{"seed": s, "task": task} for s, (task, _) in zip(seeds, jobs, strict=True)]
-        )
-        for t in range(limit):
-            actions = act(policy, jnp.int32(t), jnp.asarray(states), jnp.asarray(goals))
-            states, success = envs.step(np.asarray(actions))
-            steps[success & ~done] = t + 1
-            done |= success
-            if done.all():
-                break
-    shape = (domain.num_tasks, episodes)
-    return Success(done.reshape(shape), steps.reshape(shape))
+    steps, done = np.full(len(jobs), limit), np.zeros(len(jobs), bool)
+    lanes = min(len(jobs), CUBES_AT_ONCE if isinstance(domain, CubeDomain) else MAZES_AT_ONCE)
+    log, traces = DecisionLog(domain), []
+    with Lockstep(domain, lanes, workers=workers) as envs:
+        for first in range(0, len(jobs), lanes):
+            # The last wave may be smaller; spare environments repeat its episodes unwatched.
+            wave = np.resize(np.arange(first, min(first + lanes, len(jobs))), lanes)
+            count = min(lanes, len(jobs) - first)
+            seeds = [episode_seed(seed, *jobs[i]) for i in wave]
+            starts = [{"seed": s, "task": jobs[i][0]} for s, i in zip(seeds, wave, strict=True)]
+            states, goals = envs.reset(starts)
+            pilot = _Pilot(planner, domain, seeds, goals, replan_every, log, warm=first > 0)
+            for row in range(count):
+                task, episode = jobs[wave[row]]
+                if episode < record:
+                    traces.append(pilot.record(row, task, states[row]))
+            over = np.arange(lanes) >= count
+            for t in range(limit):
+                actions = pilot.act(t, np.flatnonzero(~over), states)
+                states, success = envs.step(actions)
+                pilot.look(states, success, ~over)
+                won = np.flatnonzero(success & ~over)
+                steps[first + won], done[first + won] = t + 1, True
+                over |= success
+                running = int((~over).sum())
+                progress((first + count) * limit - running * (limit - t - 1), len(jobs) * limit)
+                if not running:
+                    break
+    shape = (len(task_ids), episodes)
+    return Success(
+        done.reshape(shape), steps.reshape(shape), task_ids, log.summary(), tuple(traces)
+    )
+
+
+class _Pilot:
+    """Asks a planner for the actions of the episodes that still run, C of them at a time."""
+
+    def __init__(
+        self,
+        planner: AbstractPlanner,
+        domain: Domain,
+        seeds: Sequence[int],
+        goals: Float[np.ndarray, "E d"],
+        replan_every: int,
+        log: DecisionLog,
+        *,
+        warm: bool,
+    ):
+        self._planner, self._domain, self._goals = planner, domain, goals
+        self._keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
+        self._size = min(len(seeds), planner.environments_at_once)
+        self._every, self._log, self._warm = replan_every, log, warm
+        self._plans: Plan | None = None
+        self._traces: dict[int, Trace] = {}
+        log.begin()
+
+    def record(self, row: int, task: int, state: Float[np.ndarray, " d"]) -> Trace:
+        """Return the trace that an environment's episode will fill."""
+        self._traces[row] = Trace(task, self._goals[row], states=[state])
+        return self._traces[row]
+
+    def look(self, states: Float[np.ndarray, "E d"], success: np.ndarray, ran: np.ndarray) -> None:
+        """Add what a step led to, for those who ran."""
+        for row, trace in self._traces.items():
+            if ran[row]:
+                trace.states.append(states[row])
+                trace.success = bool(success[row])
+
+    def act(
+        self, t: int, running: Int[np.ndarray, " R"], states: Float[np.ndarray, "E d"]
+    ) -> Float[np.ndarray, "E da"]:
+        """Return the actions of step t; zero for episodes that are over."""
+        actions = np.zeros((len(states), self._domain.action_dim), np.float32)
+        for first in range(0, len(running), self._size):
+            rows = running[first : first + self._size]
+            actions[rows] = self._ask(t, rows, states)[: len(rows)]
+        return actions
+
+    def _ask(self, t: int, rows: np.ndarray, states: np.ndarray) -> np.ndarray:
+        planning = t % self._every == 0
+        padded = np.resize(rows, self._size)
+        held = None if t == 0 else jax.tree.map(lambda x: jnp.asarray(x[padded]), self._plans)
+        keys = _step_keys(self._keys, jnp.asarray(padded, jnp.int32), jnp.int32(t))
+        places, task = jnp.asarray(states[padded]), goal_task(self._domain, self._goals[padded])
+        ask = {"step": t, "replan_every": self._every, "plans": held}
+        if not planning:
+            return np.asarray(decide(self._planner, keys, places, task, **ask)[0])
+        with self._log.timing(self._size, warm=self._warm or t > 0):
+            chosen, made = decide(self._planner, keys, places, task, **ask)
+        made = jax.tree.map(lambda x: np.asarray(x)[: len(rows)], made)
+        self._log.add(rows, states[rows], made)
+        self._keep(rows, made)
+        for i, row in enumerate(rows.tolist()):
+            if row in self._traces:
+                self._traces[row].plan_steps.append(t)
+                self._traces[row].z.append(made.z[i])
+                self._traces[row].actions.append(made.action[i])
+        return np.asarray(chosen)
+
+    def _keep(self, rows: np.ndarray, made: Plan) -> None:
+        if self._plans is None:
+            many = len(self._goals)
+            self._plans = jax.tree.map(lambda x: np.zeros((many, *x.shape[1:]), x.dtype), made)
+        for kept, new in zip(jax.tree.leaves(self._plans), jax.tree.leaves(made), strict=True):
+            kept[rows] = new
+
+
+@jax.jit
+def _step_keys(keys, rows, t):
+    """Return fresh keys of some episodes at step t; each depends on its own episode alone."""
+    return jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys[rows], t)
+
+
+def _check(
+    domain: Domain, tasks: tuple[int, ...], episodes: int, max_steps: int | None, replan_every: int
+) -> None:
+    known = range(1, domain.num_tasks + 1)
+    if not tasks or len(set(tasks)) < len(tasks) or not set(tasks) <= set(known):
+        raise ConfigError(f"tasks={tasks}: must be different ones of 1 to {domain.num_tasks}")
+    for name, value in (("episodes", episodes), ("replan_every", replan_every)):
+        if value < 1:
+            raise ConfigError(f"{name}={value}: must be at least 1")
+    if max_steps is not None and max_steps < 1:
+        raise ConfigError(f"max_steps={max_steps}: must be at least 1")

@@ -1,0 +1,364 @@
+"""``jumpy eval``: success of planners and policies on a domain's tasks."""
+
+import dataclasses
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from jumpyworld.cli.models import LoadedModel
+    from jumpyworld.domains import Domain
+    from jumpyworld.evaluation.planned import Contender, Outcomes, Results
+    from jumpyworld.evaluation.planners import PlannerSettings
+    from jumpyworld.loading import LoadedPolicy
+    from jumpyworld.planning import AbstractPlanner
+
+# jumpy eval --domain pointmaze-large --policy scripted:3 --out eval
+# jumpy eval --domain antmaze-medium --policy runs/gcbc --ghm runs/ghm \
+#     --planner zero-shot compplan gpi --episodes 50 --out eval
+
+SETTINGS = (
+    "proposal", "search", "candidates", "samples", "horizons", "discount", "solver", "ode_steps",
+    "precision", "include_base", "warm_start", "margin", "tail", "objective", "when_all_zero",
+    "alpha", "gpi_chain", "action_horizon", "max_rows", "allow_extrapolation",
+)  # fmt: skip
+"""Flags that are fields of ``PlannerSettings``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval:
+    """Measure success: any planner, any policy, all five tasks, in the real environment.
+
+    Several planners meet the same episodes: same starts, goals and noise. Differences are paired
+    and go to zero-shot, or else to the first planner. Planning settings default to the paper's for
+    the domain and policy. Writes OUT/success.jsonl and every episode's outcome; the same command
+    again runs only what is missing.
+    """
+
+    domain: str
+    """Name or alias, such as antmaze-medium or cube-2."""
+    policy: str
+    """A run or checkpoint folder; or scripted (pointmaze), or scripted:REACH."""
+    planner: tuple[Literal["zero-shot", "compplan", "gpi", "ggpi", "actionplan"], ...] = (
+        "zero-shot",
+    )
+    """One or several."""
+    ghm: Path | None = None
+    """The policy's geometric horizon model, for compplan, gpi and ggpi."""
+    world_model: Path | None = None
+    """One-step world model, for actionplan."""
+    episodes: int = 20
+    """Episodes per task."""
+    tasks: tuple[int, ...] = (1, 2, 3, 4, 5)
+    """Which tasks."""
+    replan_every: int | None = None
+    """Control steps between plans (default: the paper's, 1); in between, pi of the plan's z_1."""
+    proposal: Literal["goal", "unconditional", "high-level", "mixture"] | None = None
+    """Where candidates come from."""
+    search: Literal["uniform", "elimination"] = "uniform"
+    """Equal chains for every candidate, as in the paper, or rounds of elimination."""
+    candidates: int | None = None
+    """Candidates M of a plan."""
+    samples: int | None = None
+    """Chains N of each candidate."""
+    rounds: tuple[str, ...] = ()
+    """Rounds of the elimination as CANDIDATESxCHAINS, such as 256x16 32x48 4x192."""
+    horizons: tuple[float, ...] | None = None
+    """Mean steps of each segment."""
+    discount: float | None = None
+    """The global discount."""
+    solver: Literal["euler", "midpoint"] | None = None
+    """ODE solver while planning (default: the model's)."""
+    ode_steps: int | None = None
+    """ODE steps while planning (default: the model's)."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Of the model's inner layers while planning."""
+    include_base: bool = False
+    """Let the base policy's own sequence stand among the candidates."""
+    warm_start: int = 0
+    """Sequences of the last plan that stand among the candidates."""
+    margin: float = 0.0
+    """By which share more than the last plan another must be worth to be chosen."""
+    tail: Literal["truncate", "absorb"] = "truncate"
+    """What the weights do with the time after the last segment."""
+    objective: Literal["q", "v"] = "q"
+    """Score a first action and execute it, or average over first actions."""
+    when_all_zero: Literal["base", "candidate"] = "base"
+    """What acts when no candidate finds any reward."""
+    alpha: float | None = None
+    """Switching probability of ggpi (default: that of the first horizon)."""
+    gpi_chain: bool = False
+    """Let gpi follow one policy through all horizons, instead of one jump."""
+    action_horizon: int = 25
+    """Steps that actionplan looks ahead."""
+    max_rows: int = 2**16
+    """Chains alive at once, which bounds memory: environments are planned for in turns."""
+    allow_extrapolation: bool = False
+    """Permit horizons beyond what the model was trained for."""
+    max_steps: int | None = None
+    """Episode limit in control steps (default: the domain's)."""
+    workers: int | None = None
+    """Processes for the environments (default: all cores); they change the time alone."""
+    seed: int = 0
+    """Fixes all episodes."""
+    policy_seed: int | None = None
+    """Which seed of a policy trained with several."""
+    ghm_seed: int | None = None
+    """Which seed of models trained with several."""
+    out: Path = Path("eval")
+    """Folder for rows, outcomes and frames."""
+    frames: bool = False
+    """Draw one episode of each task and planner into OUT/frames."""
+    overwrite: bool = False
+    """Run planners again that OUT already has results of."""
+
+    def run(self) -> None:
+        """Evaluate planner after planner, and print a table."""
+        from jumpyworld import domains
+        from jumpyworld.evaluation.planned import Results, difference_fields
+
+        self._check()
+        domain = domains.get(self.domain)
+        policy, models = self._load(domain)
+        settings = self._settings(domain, policy)
+        contenders = self._contenders(domain, policy, models, settings)
+        results = Results(self.out)
+        outcomes: dict[str, Outcomes] = {}
+        for contender, planner in contenders:
+            found = None if self.overwrite else results.finished(contender)
+            if found is None:
+                found = self._evaluate(domain, contender, planner, policy, models, results)
+            else:
+                print(f"{contender.planner}: already in {self.out} (--overwrite runs it again)")
+            outcomes[contender.planner] = found
+        baseline, theirs = self._baseline(contenders, outcomes, results)
+        for contender, _ in contenders:
+            if theirs is not None and contender.planner != baseline:
+                more = difference_fields(baseline, outcomes[contender.planner], theirs)
+                results.write_row({**results.rows[contender.id], **more})
+        print_table([results.rows[contender.id] for contender, _ in contenders])
+        print(f"rows: {self.out / 'success.jsonl'}")
+
+    def _check(self) -> None:
+        from jumpyworld.errors import ConfigError
+
+        if not self.planner or len(set(self.planner)) < len(self.planner):
+            raise ConfigError("--planner: name one or several, each once")
+        for name in ("episodes", "replan_every", "max_steps", "workers", "max_rows"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"--{name.replace('_', '-')} {value}: must be at least 1")
+        if self.seed < 0:
+            raise ConfigError(f"--seed {self.seed}: must not be negative")
+        if not self.tasks or not set(self.tasks) <= {1, 2, 3, 4, 5}:
+            raise ConfigError(f"--tasks {' '.join(map(str, self.tasks))}: must be among 1 to 5")
+        if len(set(self.tasks)) < len(self.tasks):
+            raise ConfigError(f"--tasks {' '.join(map(str, self.tasks))}: each once")
+        needs = {"world-model": ("actionplan",), "ghm": ("compplan", "gpi", "ggpi")}
+        for flag, planners in needs.items():
+            asked = [name for name in self.planner if name in planners]
+            if asked and getattr(self, flag.replace("-", "_")) is None:
+                raise ConfigError(f"--{flag} is missing: {asked[0]} plans with one")
+
+    def _load(self, domain: "Domain") -> tuple["LoadedPolicy", dict[str, "LoadedModel"]]:
+        """Load the policy, and those models that a planner asks for."""
+        from jumpyworld.cli.models import load_ghm, load_world_model
+        from jumpyworld.cli.train_loop import warn
+        from jumpyworld.loading import load_policy
+
+        policy = load_policy(self.policy, domain.name, seed=self.policy_seed, warn=warn)
+        if policy.domain not in (None, domain.name):
+            warn(f"{self.policy}: trained on {policy.domain}, evaluated in {domain.name}")
+        models = {}
+        if self.ghm is not None and {"compplan", "gpi", "ggpi"} & set(self.planner):
+            models["ghm"] = load_ghm(self.ghm, domain, policy, seed=self.ghm_seed)
+        if self.world_model is not None and "actionplan" in self.planner:
+            models["world_model"] = load_world_model(self.world_model, domain, seed=self.ghm_seed)
+        return policy, models
+
+    def _settings(self, domain: "Domain", policy: "LoadedPolicy") -> "PlannerSettings":
+        from jumpyworld.evaluation.planners import planner_settings
+
+        asked = {name: getattr(self, name) for name in SETTINGS}
+        rounds = tuple(map(_read_round, self.rounds)) or None
+        return planner_settings(domain, policy.name, rounds=rounds, **asked)
+
+    def _contenders(
+        self,
+        domain: "Domain",
+        policy: "LoadedPolicy",
+        models: dict[str, "LoadedModel"],
+        settings: "PlannerSettings",
+    ) -> list[tuple["Contender", "AbstractPlanner"]]:
+        """Build every planner, so that bad settings are refused before anything runs."""
+        from jumpyworld.domains.versions import simulator_versions
+        from jumpyworld.evaluation.planned import Contender
+        from jumpyworld.evaluation.planners import make_planner
+        from jumpyworld.planning import planning_preset
+
+        episodes = {
+            "seed": self.seed,
+            "tasks": list(self.tasks),
+            "episodes": self.episodes,
+            "max_steps": self.max_steps or domain.max_episode_steps,
+        }
+        every = self.replan_every or planning_preset(domain.name, policy.name).replan_every
+        made = {name: found.model for name, found in models.items()}
+        contenders = []
+        for name in self.planner:
+            planner = make_planner(name, settings, policy.policy, **made)
+            who: dict[str, Any] = {
+                "domain": domain.name,
+                "policy": policy.fingerprint[:16],
+                "simulator": simulator_versions(),
+            }
+            if name != "zero-shot":
+                model = models["world_model" if name == "actionplan" else "ghm"]
+                who["model"] = model.fingerprint[:16]
+                who["replan_every"] = every
+                who |= settings.used_by(name)
+            contenders.append((Contender(name, who, episodes), planner))
+        return contenders
+
+    def _evaluate(
+        self,
+        domain: "Domain",
+        contender: "Contender",
+        planner: "AbstractPlanner",
+        policy: "LoadedPolicy",
+        models: dict[str, "LoadedModel"],
+        results: "Results",
+    ) -> "Outcomes":
+        """Run one planner's episodes and keep them."""
+        from jumpyworld.cli.console import progress
+        from jumpyworld.cli.provenance import provenance
+        from jumpyworld.evaluation.planned import Outcomes, success_fields
+        from jumpyworld.evaluation.success import evaluate
+
+        results.prepare()
+        clock = time.monotonic()
+        try:
+            with progress(contender.planner, "steps") as update:
+                success = evaluate(
+                    domain,
+                    planner,
+                    episodes=self.episodes,
+                    tasks=self.tasks,
+                    seed=self.seed,
+                    workers=self.workers,
+                    max_steps=self.max_steps,
+                    replan_every=contender.who.get("replan_every", 1),
+                    record=int(self.frames),
+                    progress=update,
+                )
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("(the same command keeps the planners it finished)") from None
+        minutes = {"eval": round((time.monotonic() - clock) / 60, 2)}
+        row: dict[str, Any] = {
+            "kind": "success",
+            "domain": domain.alias,
+            "policy": policy.name,
+            "planner": contender.planner,
+            "seed": self.seed,
+            **success_fields(success),
+            **provenance(),
+            "config": contender.config,
+            "minutes": {**self._training_minutes(contender.planner), **minutes},
+        }
+        if "ghm" in models and contender.planner in ("compplan", "gpi", "ggpi"):
+            row |= {"objective": models["ghm"].objective, "model_steps": models["ghm"].step}
+        results.write(contender, success, row)
+        if self.frames:
+            self._draw(domain, contender, planner, success.traces)
+        return Outcomes(success.outcomes, success.steps)
+
+    def _training_minutes(self, planner: str) -> dict[str, float]:
+        from jumpyworld.cli.models import training_minutes
+
+        model = {"zero-shot": None, "actionplan": self.world_model}.get(planner, self.ghm)
+        paths = {"policy": self.policy, "world_model" if planner == "actionplan" else "ghm": model}
+        found = {name: training_minutes(path) for name, path in paths.items() if path is not None}
+        return {name: minutes for name, minutes in found.items() if minutes is not None}
+
+    def _baseline(
+        self,
+        contenders: list[tuple["Contender", "AbstractPlanner"]],
+        outcomes: dict[str, "Outcomes"],
+        results: "Results",
+    ) -> tuple[str, "Outcomes | None"]:
+        """Return whom the others are compared with: zero-shot, run now or earlier, or the first."""
+        from jumpyworld.evaluation.planned import Contender
+
+        if "zero-shot" in outcomes:
+            return "zero-shot", outcomes["zero-shot"]
+        first = contenders[0][0]
+        same = ("domain", "policy", "simulator")
+        who = {name: first.who[name] for name in same}
+        stored = results.find(Contender("zero-shot", who, first.episodes))
+        if stored is not None:
+            print(f"zero-shot: its episodes in {self.out} are the baseline")
+            return "zero-shot", stored
+        return first.planner, outcomes[first.planner] if len(contenders) > 1 else None
+
+    def _draw(
+        self, domain: "Domain", contender: "Contender", planner: "AbstractPlanner", traces
+    ) -> None:
+        from jumpyworld.errors import MissingExtraError
+        from jumpyworld.evaluation.frames import draw_episodes
+
+        path = self.out / "frames" / f"{contender.planner}-{contender.id}.png"
+        title = f"{domain.alias}: {contender.planner}"
+        try:
+            draw_episodes(domain, planner, traces, path, title)
+        except MissingExtraError as error:
+            print(f"no frames: {error}", file=sys.stderr)
+            return
+        print(f"frames: {path}")
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """Print success per task, mean, paired difference and what planning was like."""
+    from rich.console import Console
+    from rich.table import Table
+
+    # Into a file or a pipe a table is as wide as it needs to be; nothing is cut off.
+    width = None if sys.stdout.isatty() else 200
+    console = Console(highlight=False, markup=False, emoji=False, width=width)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("planner", no_wrap=True)
+    titles = [f"task {task['task']}" for task in rows[0]["tasks"]]
+    titles += ["mean", "95%", "diff", "95%", "plan ms", "all zero", "dithering", "to z1"]
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        tasks = [f"{task['successes']}/{task['episodes']}" for task in row["tasks"]]
+        table.add_row(
+            row["planner"],
+            *tasks,
+            f"{row['mean']:.3f}",
+            _interval(row.get("ci95")),
+            f"{row['diff']:+.3f}" if "diff" in row else "-",
+            _interval(row.get("diff_ci95"), "+"),
+            f"{row['plan_ms']:.3g}" if "plan_ms" in row else "-",
+            *(_percent(row.get(name)) for name in ("all_zero", "dithering")),
+            f"{row['z1_distance']:.3g}" if "z1_distance" in row else "-",
+        )
+    console.print(table)
+
+
+def _interval(ends: list[float] | None, sign: Literal["+", "-"] = "-") -> str:
+    return "-" if ends is None else f"[{ends[0]:{sign}.2f}, {ends[1]:{sign}.2f}]"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}%"
+
+
+def _read_round(word: str) -> tuple[int, int]:
+    from jumpyworld.errors import ConfigError
+
+    count, sign, samples = word.partition("x")
+    if not (sign and count.isdecimal() and samples.isdecimal()):
+        raise ConfigError(f"--rounds {word}: must be CANDIDATESxCHAINS, such as 256x16")
+    return int(count), int(samples)

@@ -1,0 +1,96 @@
+"""Models that a user names, checked against the policy and domain that they are used with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jumpyworld.domains import Domain
+    from jumpyworld.loading import LoadedPolicy
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model, and what results made with it say of it."""
+
+    model: Any
+    """A GeometricHorizonModel or WorldModel."""
+    step: int
+    """Gradient steps it was trained for."""
+    config: dict[str, Any]
+    """Its settings."""
+    fingerprint: str
+    """Hash of its settings and weights."""
+
+    @property
+    def objective(self) -> str:
+        """How a geometric horizon model was trained: ``td-hc`` or ``td-flow``."""
+        return "td-hc" if self.config["hc_fraction"] > 0 else "td-flow"
+
+
+def load_ghm(
+    path: Path, domain: "Domain", policy: "LoadedPolicy", *, seed: int | None = None
+) -> LoadedModel:
+    """Load a geometric horizon model; refuse one of another policy or domain.
+
+    Raises:
+        CheckpointError: it cannot be loaded, or belongs to something else; the message says what.
+    """
+    from jumpyworld.errors import CheckpointError
+
+    found, trained = _load(path, "ghm", domain, seed)
+    if trained.get("policy") != policy.fingerprint:
+        raise CheckpointError(
+            f"{path}: trained for another policy ({_short(trained.get('policy'))}) than "
+            f"--policy {policy.name} ({_short(policy.fingerprint)})"
+        )
+    return found
+
+
+def load_world_model(path: Path, domain: "Domain", *, seed: int | None = None) -> LoadedModel:
+    """Load a one-step world model; refuse one of another domain.
+
+    Raises:
+        CheckpointError: it cannot be loaded, or belongs to something else; the message says what.
+    """
+    return _load(path, "world-model", domain, seed)[0]
+
+
+def _load(
+    path: Path, kind: str, domain: "Domain", seed: int | None
+) -> tuple[LoadedModel, dict[str, Any]]:
+    from jumpyworld.cli.train_loop import warn
+    from jumpyworld.errors import CheckpointError
+    from jumpyworld.loading import describe, fingerprint, load
+    from jumpyworld.storage import manifest, runs
+
+    folder = runs.resolve(path, warn)
+    document = describe(folder, warn)
+    trained = document["fingerprints"]
+    if document["kind"] != kind:
+        raise CheckpointError(f"{path}: is a {document['kind']}, not a {kind}")
+    if trained.get("domain") not in (None, domain.name):
+        raise CheckpointError(f"{path}: trained on {trained['domain']}, not {domain.name}")
+    found = LoadedModel(
+        load(folder, seed=seed, warn=warn),
+        manifest.read_manifest(folder).step,
+        document["config"],
+        fingerprint(folder, seed=seed),
+    )
+    return found, trained
+
+
+def training_minutes(path: Path | str) -> float | None:
+    """Return how long a run trained, by its log; None where there is none."""
+    from jumpyworld.storage.metrics import read_rows
+
+    seconds, last = 0.0, 0
+    for row in read_rows(Path(path) / "metrics.jsonl"):
+        rate = row.get("steps_per_second")
+        seconds += (row["step"] - last) / rate if rate else 0.0
+        last = row["step"]
+    return round(seconds / 60, 2) if seconds else None
+
+
+def _short(fingerprint: str | None) -> str:
+    return "not recorded" if fingerprint is None else fingerprint[:12]

@@ -1,0 +1,159 @@
+"""Pictures of episodes as they went, one row or panel per task.
+
+Mazes show the way taken over the walls, and the subgoals of a few plans on it. Cube scenes are a
+strip of moments from above: solid squares are the cubes, outlines their targets, and pale dots what
+the model expected of the plan in force (paper: the figure with ghosted samples).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jumpyworld.data.pictures import CUBES, DPI, INK, LINES, draw_walls, dress, maze_ranges
+from jumpyworld.domains import CubeDomain, Domain, MazeDomain
+from jumpyworld.errors import ConfigError, MissingExtraError, unwritable
+from jumpyworld.evaluation.decisions import Trace
+from jumpyworld.planning import AbstractPlanner, CompPlan, goal_task
+from jumpyworld.planning.estimate import Question, chain_states
+from jumpyworld.storage.files import atomic_file
+
+MOMENTS = 6  # plans shown of an episode
+GHOSTS = 24  # chains of the model shown for a plan
+PATH, PLAN, START, GOAL, WALL = LINES[0], LINES[4], LINES[2], LINES[1], "#c6cdd6"
+
+
+def draw_episodes(
+    domain: Domain, planner: AbstractPlanner, traces: Sequence[Trace], path: Path, title: str
+) -> None:
+    """Draw recorded episodes into a PNG file, complete or not at all.
+
+    Args:
+        domain: where they ran.
+        planner: who acted; asked for its model's samples.
+        traces: the episodes, at least one.
+        path: the file.
+        title: above the picture.
+
+    Raises:
+        ConfigError: the domain is neither a maze nor a cube scene.
+        DataError: the file cannot be written.
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plots") from error
+    figure = Figure(dpi=DPI, layout="constrained", facecolor="white")
+    canvas = FigureCanvasAgg(figure)
+    if isinstance(domain, MazeDomain):
+        _draw_mazes(figure, domain, traces)
+    elif isinstance(domain, CubeDomain):
+        _draw_strips(figure, domain, planner, traces)
+    else:
+        raise ConfigError(f"{domain.alias}: frames are drawn of mazes and cubes alone")
+    figure.suptitle(title, fontsize=11, color=INK)
+    try:
+        with atomic_file(path) as file:
+            # Without the software's version, so that equal episodes give equal files.
+            canvas.print_png(file, metadata={"Software": None})
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def moments_of(trace: Trace) -> list[int]:
+    """Return which of an episode's plans to show: a few, evenly spread."""
+    plans = len(trace.plan_steps)
+    return np.unique(np.linspace(0, plans - 1, min(plans, MOMENTS)).astype(int)).tolist()
+
+
+def imagine(domain: Domain, planner: CompPlan, trace: Trace, plan: int) -> Float[np.ndarray, "R d"]:
+    """Return states that the model expected when a plan was made: chains under its sequence.
+
+    Args:
+        domain: whose reward was planned for.
+        planner: with the model.
+        trace: an episode of the planner.
+        plan: number of the plan in the episode.
+    """
+    task = goal_task(domain, trace.goal)
+    state = jnp.asarray(trace.states[trace.plan_steps[plan]])
+    question = Question(planner.repertoire, task, state, planner.betas, planner.weights)
+    action, z = jnp.asarray(trace.actions[plan]), jnp.asarray(trace.z[plan])
+    return np.asarray(_chains(question, action, z)).reshape(-1, state.shape[-1])
+
+
+@eqx.filter_jit
+def _chains(question: Question, action: Array, z: Array) -> Array:
+    return chain_states(jax.random.key(0), question, action, z, GHOSTS)[0]
+
+
+def _draw_mazes(figure: Any, domain: MazeDomain, traces: Sequence[Trace]) -> None:
+    x_range, y_range, _ = maze_ranges(np.zeros((0, 2)), domain.grid)
+    across = min(3, len(traces))
+    down = -(-len(traces) // across)
+    height = 3.2 * (y_range[1] - y_range[0]) / (x_range[1] - x_range[0])
+    figure.set_size_inches(3.2 * across + 0.3, (height + 0.3) * down + 0.4)
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    for axes, trace in zip(panels, traces, strict=False):
+        draw_walls(axes, domain.grid, WALL)
+        way = np.stack(trace.states)[:, :2]
+        axes.plot(*way.T, color=PATH, linewidth=1.6, zorder=4)
+        for plan in moments_of(trace):
+            at, z = trace.states[trace.plan_steps[plan]][:2], trace.z[plan][:, :2]
+            axes.plot(*np.vstack([at, z]).T, color=PLAN, linewidth=0.6, alpha=0.7, zorder=5)
+            axes.scatter(*z.T, s=9, color=PLAN, linewidth=0, zorder=5)
+            axes.plot(*at, "o", color=PATH, markersize=3, zorder=6)
+        axes.plot(*way[0], "o", color=START, markeredgecolor="white", markersize=7, zorder=7)
+        axes.plot(*trace.goal[:2], "*", color=GOAL, markeredgecolor="white", ms=11, zorder=7)
+        axes.set(xlim=x_range, ylim=y_range, aspect="equal", xticks=(), yticks=())
+        dress(axes, "", "")
+        axes.set_title(_caption(trace), fontsize=9, color=INK)
+    for axes in panels[len(traces) :]:
+        axes.set_axis_off()
+
+
+def _draw_strips(
+    figure: Any, domain: CubeDomain, planner: AbstractPlanner, traces: Sequence[Trace]
+) -> None:
+    figure.set_size_inches(1.5 * MOMENTS + 0.6, 2.3 * len(traces) + 0.4)
+    panels = figure.subplots(len(traces), MOMENTS, squeeze=False, sharex=True, sharey=True)
+    for row, trace in zip(panels, traces, strict=True):
+        plans = moments_of(trace)
+        for axes, plan in zip(row, plans, strict=False):
+            step = trace.plan_steps[plan]
+            ghosts = None
+            if isinstance(planner, CompPlan):
+                ghosts = imagine(domain, planner, trace, plan)
+            _draw_table(axes, domain, trace.states[step], trace.goal, ghosts)
+            axes.set_title(f"step {step}", fontsize=8, color=INK)
+        row[0].set_ylabel(_caption(trace), fontsize=8, color=INK)
+        for axes in row[len(plans) :]:
+            axes.set_axis_off()
+
+
+def _draw_table(axes: Any, domain: CubeDomain, state, goal, ghosts) -> None:
+    if ghosts is not None:
+        positions = domain.cube_positions(ghosts)
+        for cube in range(domain.num_cubes):
+            xy = positions[:, cube, :2]
+            axes.scatter(*xy.T, s=5, color=CUBES[cube], alpha=0.25, linewidth=0, zorder=2)
+    here, there = domain.cube_positions(state), domain.cube_positions(goal)
+    for cube in range(domain.num_cubes):
+        colour = CUBES[cube]
+        axes.plot(*there[cube, :2], "s", color=colour, fillstyle="none", markersize=8, zorder=3)
+        axes.plot(*here[cube, :2], "s", color=colour, markeredgecolor="white", ms=7, zorder=4)
+    axes.plot(*domain.effector_position(state)[:2], "+", color=INK, markersize=7, zorder=5)
+    axes.set(xlim=(0.15, 0.70), ylim=(-0.45, 0.45), aspect="equal", xticks=(), yticks=())
+    dress(axes, "", "")
+
+
+def _caption(trace: Trace) -> str:
+    end = "solved" if trace.success else "not solved"
+    return f"task {trace.task}: {end}, {len(trace.states) - 1} steps"

@@ -1,0 +1,231 @@
+"""Planners by name: one set of settings, from which every planner takes what it knows.
+
+    settings = planner_settings(domain, "gcbc", candidates=64, horizons=(20, 40))
+    planner = make_planner("compplan", settings, policy, ghm=model)
+
+Settings that nobody asks for are the paper's (``planning_preset``). They are plain values: what a
+result row records, and what two runs are compared by.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jumpyworld.domains import Domain
+from jumpyworld.errors import ConfigError
+from jumpyworld.flows import Solver
+from jumpyworld.planning import (
+    GGPI,
+    GPI,
+    AbstractPlanner,
+    AbstractProposal,
+    ActionPlan,
+    CompPlan,
+    Elimination,
+    GoalProposal,
+    HighLevelProposal,
+    MixtureProposal,
+    OneZProposal,
+    UnconditionalProposal,
+    Uniform,
+    ZeroShot,
+    fast_search,
+    planning_preset,
+)
+
+PlannerName = Literal["zero-shot", "compplan", "gpi", "ggpi", "actionplan"]
+ProposalName = Literal["goal", "unconditional", "high-level", "mixture"]
+
+
+@dataclass(frozen=True)
+class PlannerSettings:
+    """All that planners can be told; see ``CompPlan`` for most of it.
+
+    Attributes:
+        horizons: mean steps of each segment.
+        discount: the global one.
+        proposal: where candidates come from; ``mixture`` is half goal, half unconditional.
+        candidates: M.
+        search: ``uniform`` or ``elimination``.
+        samples: chains N of each candidate, for ``uniform``.
+        rounds: (count, samples) of each round, for ``elimination``; None for ``fast_search``'s.
+        objective: ``q`` or ``v``.
+        tail: ``truncate`` or ``absorb``.
+        solver: of the ODE; the model's own by default.
+        ode_steps: steps of the ODE; the model's own by default.
+        precision: of the model's inner layers, ``fp32`` or ``bf16``.
+        include_base: let the base policy's own sequence stand among the candidates.
+        warm_start: sequences of the last plan that stand among them.
+        margin: by which share another must be better to be chosen.
+        when_all_zero: ``base`` or ``candidate``.
+        alpha: GGPI's switching probability; None gives its policies the first horizon's length.
+        gpi_chain: let GPI follow one policy through all horizons, instead of one jump.
+        action_horizon: steps of ActionPlan.
+        max_rows: chains alive at once: what bounds memory.
+        allow_extrapolation: let horizons exceed what the model was trained for.
+    """
+
+    horizons: tuple[float, ...]
+    discount: float
+    proposal: ProposalName
+    candidates: int
+    search: Literal["uniform", "elimination"] = "uniform"
+    samples: int = 256
+    rounds: tuple[tuple[int, int], ...] | None = None
+    objective: Literal["q", "v"] = "q"
+    tail: Literal["truncate", "absorb"] = "truncate"
+    solver: Solver | None = None
+    ode_steps: int | None = None
+    precision: Literal["fp32", "bf16"] = "fp32"
+    include_base: bool = False
+    warm_start: int = 0
+    margin: float = 0.0
+    when_all_zero: Literal["base", "candidate"] = "base"
+    alpha: float | None = None
+    gpi_chain: bool = False
+    action_horizon: int = 25
+    max_rows: int = 2**16
+    allow_extrapolation: bool = False
+
+    def used_by(self, planner: PlannerName) -> dict[str, Any]:
+        """Return the settings that a planner's decisions depend on, as plain values."""
+        values = dataclasses.asdict(self)
+        del values["max_rows"], values["allow_extrapolation"]
+        if planner == "zero-shot":
+            return {}
+        if planner == "actionplan":
+            kept = ("discount", "candidates", "tail", "solver", "ode_steps", "when_all_zero")
+            return {name: values[name] for name in (*kept, "action_horizon")}
+        unused = {"action_horizon"}
+        unused |= {"samples"} if self.search == "elimination" else {"rounds"}
+        unused |= set() if planner == "ggpi" else {"alpha"}
+        unused |= set() if planner == "gpi" else {"gpi_chain"}
+        unused |= {"horizons"} if planner == "gpi" and not self.gpi_chain else set()
+        return {name: value for name, value in values.items() if name not in unused}
+
+
+def planner_settings(domain: Domain, policy: str, **asked: Any) -> PlannerSettings:
+    """Return the paper's settings for a domain and base policy, with what is asked for.
+
+    A hierarchical policy's "conditional" proposals are those of its high level.
+
+    Args:
+        domain: where.
+        policy: the algorithm's name.
+        asked: fields of ``PlannerSettings``; None leaves the default.
+    """
+    preset = planning_preset(domain.name, policy)
+    conditional: ProposalName = "high-level" if policy == "hfbc" else "goal"
+    defaults: dict[str, Any] = {
+        "horizons": preset.horizons,
+        "discount": preset.discount,
+        "proposal": conditional if preset.proposal == "conditional" else "unconditional",
+        "candidates": preset.candidates,
+        "samples": preset.samples,
+    }
+    changes = {name: value for name, value in asked.items() if value is not None}
+    settings = PlannerSettings(**{**defaults, **changes})
+    if settings.search == "elimination" and "samples" in changes:
+        raise ConfigError(f"samples={settings.samples}: elimination spends by its rounds")
+    if settings.search == "elimination" and settings.rounds is None:
+        rounds = fast_search(settings.candidates).rounds
+        return dataclasses.replace(settings, rounds=rounds)
+    if settings.search == "uniform" and settings.rounds is not None:
+        raise ConfigError(f"rounds={settings.rounds}: only elimination has rounds")
+    return settings
+
+
+def make_planner(
+    name: PlannerName,
+    settings: PlannerSettings,
+    policy: Any,
+    *,
+    ghm: Any = None,
+    world_model: Any = None,
+) -> AbstractPlanner:
+    """Return a planner.
+
+    Args:
+        name: which.
+        settings: of which it takes what it knows.
+        policy: pi.
+        ghm: the policy's model; compplan, gpi and ggpi need one.
+        world_model: a one-step model; actionplan needs one.
+
+    Raises:
+        ConfigError: a model is missing, or a setting is wrong.
+    """
+    if name == "zero-shot":
+        return ZeroShot(policy)
+    common: dict[str, Any] = {
+        "tail": settings.tail,
+        "solver": settings.solver,
+        "num_steps": settings.ode_steps,
+        "when_all_zero": settings.when_all_zero,
+        "max_rows": settings.max_rows,
+        "discount": settings.discount,
+    }
+    if name == "actionplan":
+        if world_model is None:
+            raise ConfigError("world-model is missing: actionplan plans with one")
+        return ActionPlan(
+            world_model,
+            policy,
+            action_horizon=settings.action_horizon,
+            candidates=settings.candidates,
+            **common,
+        )
+    if ghm is None:
+        raise ConfigError(f"ghm is missing: {name} plans with one")
+    proposal = _proposal(settings, policy)
+    common |= {
+        "precision": settings.precision,
+        "search": _search(settings),
+        "objective": settings.objective,
+        "include_base": settings.include_base,
+        "warm_start": settings.warm_start,
+        "margin": settings.margin,
+        "allow_extrapolation": settings.allow_extrapolation,
+    }
+    if name == "compplan":
+        return CompPlan(ghm, policy, horizons=settings.horizons, proposal=proposal, **common)
+    if name == "gpi":
+        if settings.gpi_chain:
+            chain = OneZProposal(proposal)
+            return GPI(ghm, policy, horizons=settings.horizons, proposal=chain, **common)
+        return GPI(ghm, policy, proposal=proposal, **common)
+    alpha, segments = _alpha(settings), len(settings.horizons)
+    return GGPI(ghm, policy, alpha=alpha, num_segments=segments, proposal=proposal, **common)
+
+
+def _search(settings: PlannerSettings) -> Uniform | Elimination:
+    if settings.search == "uniform":
+        return Uniform(settings.samples)
+    return Elimination(settings.rounds or fast_search(settings.candidates).rounds)
+
+
+def _proposal(settings: PlannerSettings, policy: Any) -> AbstractProposal:
+    number = settings.candidates
+    if settings.proposal == "goal":
+        return GoalProposal(number)
+    if settings.proposal == "unconditional":
+        return UnconditionalProposal(number)
+    if settings.proposal == "high-level":
+        return HighLevelProposal(policy=policy, number=number)
+    if number < 2:
+        raise ConfigError(f"candidates={number}: a mixture needs at least 2")
+    half = number // 2
+    return MixtureProposal((GoalProposal(number - half), UnconditionalProposal(half)))
+
+
+def _alpha(settings: PlannerSettings) -> float:
+    """Return GGPI's switching probability: beta = discount (1 - alpha) is the first horizon's."""
+    if settings.alpha is not None:
+        return settings.alpha
+    alpha = 1 - (1 - 1 / settings.horizons[0]) / settings.discount
+    if not 0 < alpha < 1:
+        raise ConfigError(
+            f"horizons: {settings.horizons[0]:g} steps is not below the discount's "
+            f"{1 / (1 - settings.discount):g}; give alpha"
+        )
+    return alpha
