@@ -4,8 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jumpyworld.errors import ConfigError
 from jumpyworld.ghm import GeometricHorizonModel, GHMSpec, inference_model, init, step
-from jumpyworld.ghm.algorithm import optimiser, sample_batch
+from jumpyworld.ghm.algorithm import optimiser, sample_batch, target_rate, trajectory_futures
+from jumpyworld.ghm.batch import sample_draws
+from jumpyworld.ghm.losses import matching_loss, regressions
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +133,52 @@ def test_the_learning_rate_follows_a_cosine_only_where_asked(config, change):
     np.testing.assert_allclose(updates(decay, 7), -want, rtol=1e-4)
     clipped = updates(change(config, grad_clip=1e-3, weight_decay=0.5, learning_rate=0.1), 1)
     np.testing.assert_allclose(clipped, -0.1 * 1.5, rtol=1e-3)
+
+
+def test_the_target_slows_down_along_a_power_law_only_where_asked(config, change):
+    assert target_rate(jnp.int32(7), config) == config.target_rate
+    slowing = change(config, target_rate=0.1, final_target_rate=0.001, gradient_steps=100)
+    rates = [float(target_rate(jnp.int32(k), slowing)) for k in (0, 50, 100, 1000)]
+    np.testing.assert_allclose(rates, [0.1, 0.01, 0.001, 0.001], rtol=1e-5)
+    with pytest.raises(ConfigError, match="final_target_rate=0"):
+        change(config, final_target_rate=0.0)
+
+
+def test_futures_are_states_of_the_same_trajectory_at_geometric_times(data, dataset):
+    index = jnp.full((20_000,), 51 + 30, jnp.int32)  # row 30 of a trajectory of rows 0 to 50
+    gamma = jnp.full((20_000,), 0.9, jnp.float32)
+    futures, inside = trajectory_futures(data, jax.random.key(0), index, gamma)
+    row_of = {row.tobytes(): i for i, row in enumerate(dataset.observations)}
+    offset = np.asarray([row_of[row.tobytes()] for row in np.asarray(futures)]) - (51 + 30)
+    assert offset.min() == 1 and offset.max() == 20
+    # 20 steps are left: a geometric time exceeds them with chance .9^20.
+    assert abs(1 - np.mean(inside) - 0.9**20) < 0.01
+    np.testing.assert_array_equal(offset[~np.asarray(inside)], 20)
+    for k in (1, 2, 10):
+        assert abs(np.mean(offset == k) - 0.1 * 0.9 ** (k - 1)) < 0.01
+    _, now = trajectory_futures(data, jax.random.key(0), index, jnp.zeros_like(gamma))
+    assert np.all(now)  # gamma = 0 is the next state
+
+
+def test_unconditional_rows_learn_the_state_reached_or_bootstrap_where_the_data_end(
+    config, change, data, make_model, policy
+):
+    config = change(config, uncond_source="trajectory", hc_fraction=0.0, uncond_fraction=1.0)
+    model, target = make_model(config), make_model(config, seed=1)
+    draws = sample_draws(jax.random.key(2), config, 3)
+    gamma = jnp.full_like(draws.gamma, 0.98)
+    draws = eqx.tree_at(lambda d: (d.gamma, d.beta), draws, (gamma, gamma))
+    batch = sample_batch(data, jax.random.key(4), config, 3, draws.gamma)
+    assert 0 < np.mean(batch.inside) < 1
+    one_step, boot, _ = regressions(target, batch, draws, jax.random.key(0), config, policy)
+    total, _ = matching_loss(model, target, batch, draws, jax.random.key(0), config, policy)
+    error = 0.0
+    for k, inside in enumerate(np.asarray(batch.inside)):
+        term = one_step if inside else boot
+        s = batch.observations[k]
+        condition = model.condition(model.encode(s, None, None), s, draws.gamma[k])
+        v = model.velocity(term.x[k], draws.t[k], condition)
+        error += float(jnp.sum((v - term.velocity[k]) ** 2))
+    np.testing.assert_allclose(total, error / config.batch_size, rtol=1e-4)
+    with pytest.raises(ConfigError, match="mask_action"):
+        change(config, mask_action=False)

@@ -99,17 +99,20 @@ def sample_goal_indices(
 
 
 def geometric_offsets(
-    key: PRNGKeyArray, limit: Int[Array, " B"], discount: float
+    key: PRNGKeyArray, limit: Int[Array, " B"], discount: float | Float[Array, " B"]
 ) -> Int[Array, " B"]:
     """Draw k >= 1 with P(k) = (1 - discount) discount^(k-1), clipped to ``limit``.
 
     Args:
         key: randomness.
         limit: largest offset allowed per row, int32 [B].
-        discount: in [0, 1).
+        discount: in [0, 1), one for all or one per row.
     """
     # Floor of an exponential variable in units of -log(discount) is geometric from zero.
-    rate = -math.log(discount) if discount > 0 else math.inf
+    if isinstance(discount, float):
+        rate = -math.log(discount) if discount > 0 else math.inf
+    else:
+        rate = -jnp.log(discount)
     steps = _exponential(key, limit.shape) / rate
     # Clipped before the cast: a discount near one can exceed int32.
     return jnp.minimum(1 + jnp.minimum(steps, 2.0**30).astype(jnp.int32), limit)

@@ -17,13 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
+from jumpyworld.data.relabel import GoalMixture, geometric_offsets, sample_goal_indices
 from jumpyworld.data.sampling import DeviceData, sample_transitions
-from jumpyworld.ghm.batch import GHMBatch, SupportsSample
+from jumpyworld.ghm.batch import GHMBatch, SupportsSample, sample_draws
 from jumpyworld.ghm.config import GHMConfig
-from jumpyworld.ghm.losses import Metrics, td_hc_loss
+from jumpyworld.ghm.losses import Metrics, matching_loss
 from jumpyworld.ghm.model import GeometricHorizonModel
 from jumpyworld.ghm.spec import GHMSpec
 from jumpyworld.storage.schema import from_json
@@ -73,7 +73,13 @@ def init(key: PRNGKeyArray, config: GHMConfig, spec: GHMSpec, policy: SupportsSa
     return GHMState(jnp.zeros((), jnp.int32), model, copy_arrays(model), opt_state)
 
 
-def sample_batch(data: DeviceData, key: PRNGKeyArray, config: GHMConfig, z_dim: int) -> GHMBatch:
+def sample_batch(
+    data: DeviceData,
+    key: PRNGKeyArray,
+    config: GHMConfig,
+    z_dim: int,
+    gamma: Float[Array, " B"] | None = None,
+) -> GHMBatch:
     """Draw transitions, and the policies they are asked about.
 
     Paper: goals are 0.5 trajectory (geometric, 0.995), 0.5 random over the dataset.
@@ -83,6 +89,7 @@ def sample_batch(data: DeviceData, key: PRNGKeyArray, config: GHMConfig, z_dim: 
         key: randomness.
         config: batch size and source of z.
         z_dim: number of policies where z is one-hot.
+        gamma: discounts of the rows, which ``uncond_source="trajectory"`` needs [B].
     """
     row_key, z_key = jax.random.split(key)
     rows = sample_transitions(data, row_key, config.batch_size)
@@ -93,7 +100,43 @@ def sample_batch(data: DeviceData, key: PRNGKeyArray, config: GHMConfig, z_dim: 
         share = config.goal_trajectory
         mixture = GoalMixture(0.0, share, 0.0, 1.0 - share, config.goal_discount)
         z = data.observations[sample_goal_indices(data, z_key, rows.index, mixture)]
-    return GHMBatch(rows.observations, rows.actions, rows.next_observations, rows.next_actions, z)
+    batch = GHMBatch(rows.observations, rows.actions, rows.next_observations, rows.next_actions, z)
+    if config.uncond_source == "trajectory" and gamma is not None:
+        c = config.layout.conditional
+        future_key = jax.random.fold_in(key, 1)
+        futures, inside = trajectory_futures(data, future_key, rows.index[c:], gamma[c:])
+        following = jnp.concatenate([rows.next_observations[:c], futures])
+        batch = eqx.tree_at(
+            lambda b: (b.next_observations, b.inside),
+            batch,
+            (following, inside),
+            is_leaf=lambda node: node is None,
+        )
+    return batch
+
+
+def trajectory_futures(
+    data: DeviceData, key: PRNGKeyArray, index: Int[Array, " U"], gamma: Float[Array, " U"]
+) -> tuple[Float[Array, "U d"], Bool[Array, " U"]]:
+    """Draw the state that the data reached a geometric number of steps after each row.
+
+    Deviation: the paper bootstraps the unconditional model, which learns a Markov behaviour that
+    forgets at every state where it was going. This one goes on as the data did. A geometric time
+    has no memory, so past the end of a trajectory the model's own measure from there continues it.
+
+    Args:
+        data: dataset on the device.
+        key: randomness.
+        index: rows [U].
+        gamma: discounts [U].
+
+    Returns:
+        States [U, d], and whether the time fell inside the trajectory; elsewhere the state is the
+        trajectory's last.
+    """
+    left = data.end_of_row[index] - index
+    offset = geometric_offsets(key, left + 1, gamma)
+    return data.observations[index + jnp.minimum(offset, left)], offset <= left
 
 
 def step(
@@ -116,15 +159,25 @@ def step(
         The next state, and scalar metrics; ``loss`` is the one to guard.
     """
     batch_key, loss_key = jax.random.split(key)
-    batch = sample_batch(data, batch_key, config, state.model.z_dim)
+    draw_key, policy_key = jax.random.split(loss_key)
+    draws = sample_draws(draw_key, config, state.model.observation_dim)
+    batch = sample_batch(data, batch_key, config, state.model.z_dim, draws.gamma)
 
     def loss_fn(model):
-        return td_hc_loss(model, state.target, batch, loss_key, config, policy)
+        return matching_loss(model, state.target, batch, draws, policy_key, config, policy)
 
-    return descend(state, loss_fn, optimiser(config), config.target_rate)
+    return descend(state, loss_fn, optimiser(config), target_rate(state.step, config))
 
 
-def descend(state, loss_fn, transform: optax.GradientTransformation, rate: float):
+def target_rate(step: Int[Array, ""], config: GHMConfig) -> Float[Array, ""] | float:
+    """Return the target's rate at a step: constant (paper), or from one to another by a power."""
+    if config.final_target_rate is None:
+        return config.target_rate
+    done = jnp.minimum(step.astype(jnp.float32) / config.gradient_steps, 1.0)
+    return config.target_rate * (config.final_target_rate / config.target_rate) ** done
+
+
+def descend(state, loss_fn, transform: optax.GradientTransformation, rate):
     """Take one gradient step on ``state.model.field`` and move the average.
 
     Nothing is checked here: the training loop undoes a step whose ``loss`` is not finite.
@@ -187,7 +240,7 @@ def rebuild(config_class, model_class, document: Mapping[str, Any], arrays: Mapp
     return from_arrays(template, arrays)
 
 
-def polyak(target, online, rate: float):
+def polyak(target, online, rate):
     """Return the average of two trees, ``target + rate (online - target)``.
 
     Paper: Algorithm 1, theta_bar <- zeta theta_bar + (1 - zeta) theta with zeta = 1 - rate.

@@ -8,7 +8,7 @@ from typing import Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.discounts import sample_discounts
@@ -33,6 +33,8 @@ class GHMBatch(eqx.Module):
         next_observations: S' [B, d].
         next_actions: the dataset's A' [B, da]; used only where masked rows keep their action.
         z: policy encodings [B, dz]; ignored on unconditional rows.
+        inside: for ``uncond_source="trajectory"`` alone, whether the state in
+            ``next_observations`` was reached at a geometric time [U], on the U unconditional rows.
     """
 
     observations: Float[Array, "B d"]
@@ -40,6 +42,7 @@ class GHMBatch(eqx.Module):
     next_observations: Float[Array, "B d"]
     next_actions: Float[Array, "B da"]
     z: Float[Array, "B dz"]
+    inside: Bool[Array, " U"] | None = None
 
 
 class Draws(eqx.Module):

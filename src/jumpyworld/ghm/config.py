@@ -12,7 +12,7 @@ about one Bellman iteration; their number should be several times the longest ho
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, get_args, get_origin
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.flows import Solver
@@ -64,6 +64,9 @@ class GHMConfig:
             cube.
         uncond_fraction: share of rows with z (and the action) masked. Paper 0.1.
         mask_action: masked rows lose the action as well as z.
+        uncond_source: what unconditional rows learn from: ``bootstrap`` (paper), whose fixed point
+            redraws the behaviour at every state, or ``trajectory``, the state that the data
+            reached at a geometric time; see ``algorithm.trajectory_futures``.
         reduction: ``sum`` (squared norm, paper) or ``mean`` over state dimensions.
         z_source: ``goals`` (states of the dataset) or ``one_hot`` (a finite set of policies).
         goal_trajectory: share of goals from the row's own future; the rest is random. Paper 0.5.
@@ -76,6 +79,8 @@ class GHMConfig:
         grad_clip: largest global gradient norm; 0 for none. Paper none.
         target_rate: share of the online weights that enters the target each step, 1 - zeta. Paper
             5e-4.
+        final_target_rate: the same after ``gradient_steps``, reached along a power law; None keeps
+            it constant. A fast target renews often, a slow one averages. Paper constant.
         gradient_steps: length of a full run. Paper 3M.
     """
 
@@ -104,6 +109,7 @@ class GHMConfig:
     hc_fraction: float = 0.25
     uncond_fraction: float = 0.1
     mask_action: bool = True
+    uncond_source: Literal["bootstrap", "trajectory"] = "bootstrap"
     reduction: Literal["sum", "mean"] = "sum"
     z_source: ZSource = "goals"
     goal_trajectory: float = 0.5
@@ -114,6 +120,7 @@ class GHMConfig:
     weight_decay: float = 0.0
     grad_clip: float = 0.0
     target_rate: float = 5e-4
+    final_target_rate: float | None = None
     gradient_steps: int = 3_000_000
 
     def __post_init__(self):
@@ -127,12 +134,19 @@ class GHMConfig:
             _require(self, name, 0 <= getattr(self, name) <= 1, "in [0, 1]")
         _require(self, "goal_discount", 0 <= self.goal_discount < 1, "in [0, 1)")
         _require(self, "target_rate", 0 < self.target_rate <= 1, "in (0, 1]")
+        final = self.target_rate if self.final_target_rate is None else self.final_target_rate
+        _require(self, "final_target_rate", 0 < final <= 1, "in (0, 1]")
+        if self.uncond_source == "trajectory" and not self.mask_action:
+            raise ConfigError(
+                "uncond_source=trajectory: needs mask_action, as nothing is known of "
+                "the actions on the way"
+            )
         for name in ("data_scale", "embed_scale", "learning_rate", "adam_eps"):
             _require(self, name, getattr(self, name) > 0, "above 0")
         for name in ("weight_decay", "grad_clip"):
             _require(self, name, getattr(self, name) >= 0, "at least 0")
         for field in dataclasses.fields(self):
-            choices = get_args(field.type)
+            choices = get_args(field.type) if get_origin(field.type) is Literal else ()
             allowed = f"one of {', '.join(map(str, choices))}"
             _require(self, field.name, not choices or getattr(self, field.name) in choices, allowed)
         layout = self.layout

@@ -18,7 +18,10 @@ expectation; the noise of the two is no longer independent.
 
 Deviation: A' ~ pi_z(. | S') as in Eq. td-hc, where Algorithm 1 takes the dataset's. Unconditional
 rows lose the action as well as z, as in the proposal figure, so they need no A'; with
-``mask_action=False`` they keep the action and bootstrap with the dataset's, as in the text.
+``mask_action=False`` they keep the action and bootstrap with the dataset's, as in the text. With
+``uncond_source="trajectory"`` their S' is the state at a geometric time of the same trajectory: a
+sample of the measure itself, with the whole weight on the first term; where the trajectory ended
+before, S' is its last state, with the whole weight on the second.
 
 Everything about x is in the model's normalised units; policies see and return raw units.
 Shapes: B rows, H consistency rows, C rows with a z, d state, da action, dz encoding dimensions.
@@ -255,6 +258,9 @@ def matching_loss(
     errors = jnp.split(error, [counts[0], counts[0] + counts[1]])
 
     w_one, w_beta, w_gamma = mixture_weights(draws.beta, draws.gamma)
+    if batch.inside is not None:
+        inside = batch.inside.astype(w_one.dtype)
+        w_one, w_beta = w_one.at[c:].set(inside), w_beta.at[c:].set(1.0 - inside)
     total = jnp.sum(w_one * errors[0]) + jnp.sum(w_beta * errors[1])
     metrics = {}
     if gamma is not None:
