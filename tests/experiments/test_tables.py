@@ -1,4 +1,4 @@
-"""The paper's numbers: counts, spot values, and where the paper agrees with itself and where not."""
+"""The paper's numbers: counts, spot values, where they agree with each other and where not."""
 
 import collections
 import dataclasses
@@ -49,7 +49,7 @@ def test_a_table_is_complete_and_no_cell_is_twice(name):
         ("objective", "cube-3", "crl", "compplan", {"maximise": "v"}, 0.05, 0.01),
         ("objective", "antmaze-giant", "hfbc", "compplan", {"maximise": "v"}, 0.83, 0.02),
         ("proposal", "cube-4", "hfbc", "compplan", {"proposal": "conditional"}, 0.09, 0.04),
-        ("proposal", "antmaze-large", "gc1s", "compplan", {"proposal": "unconditional"}, 0.71, 0.02),
+        ("proposal", "cube-1", "gc1s", "compplan", {"proposal": "unconditional"}, 0.66, 0.02),
         ("consistency", "cube-2", "hfbc", "compplan", {"objective": "td-flow"}, 0.84, 0.03),
         ("consistency", "cube-4", "crl", "compplan", {"objective": "td-flow"}, 0.36, 0.0),
     ],

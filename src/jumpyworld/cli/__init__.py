@@ -39,9 +39,11 @@ def run(argv: Sequence[str] | None = None) -> int:
     from jumpyworld.cli.export import Export
     from jumpyworld.cli.fidelity import Fidelity
     from jumpyworld.cli.info import Info
+    from jumpyworld.cli.report import Report
+    from jumpyworld.cli.sweep import Sweep
     from jumpyworld.cli.train import Train
 
-    commands = Demo | Data | Train | Export | Eval | Fidelity | Bench | Info
+    commands = Demo | Data | Train | Export | Eval | Fidelity | Sweep | Report | Bench | Info
     verbs = tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[commands]]
     try:
         command = tyro.cli(

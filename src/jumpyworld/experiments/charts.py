@@ -1,0 +1,99 @@
+"""Bar charts of the tables: ours beside the paper's."""
+
+from pathlib import Path
+
+from jumpyworld.errors import MissingExtraError, unwritable
+from jumpyworld.experiments import grid
+from jumpyworld.experiments.cells import Cell
+from jumpyworld.experiments.report import TITLES, paper_value, table_rows, variant
+from jumpyworld.experiments.results import Collected
+from jumpyworld.storage.files import atomic_file
+
+COLOURS = ("#8a94a3", "#2f6fb3", "#c2732e", "#3d8f5f")
+"""One for each column of a table; the paper's bars are the pale ones."""
+PALE, DPI = 0.35, 110
+
+
+def draw(found: Collected, folder: Path) -> list[tuple[str, Path]]:
+    """Draw every table that has a result of ours; return (table, file).
+
+    The same rows give the same bytes.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        DataError: the folder cannot be written.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plots") from error
+    files = []
+    for name in grid.TABLES:
+        have = found.accuracy if name == "emd" else found.success
+        rows = [(d, p, c) for d, p, c in table_rows(name, found)]
+        if name == "per-task" or not any(cell in have for _, _, cells in rows for cell in cells):
+            continue
+        figure, path = _figure(name, rows, found), folder / f"{name}.png"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with atomic_file(path) as file:
+                FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})
+        except OSError as error:
+            raise unwritable(path, error) from error
+        files.append((name, path))
+    return files
+
+
+def _figure(name: str, rows, found: Collected):
+    """Return one panel per policy with a measured cell, domains along the bottom."""
+    from matplotlib.figure import Figure
+
+    have = found.accuracy if name == "emd" else found.success
+    policies = [p for p in dict.fromkeys(p for _, p, _ in rows)]
+    policies = [p for p in policies if any(c in have for _, q, cs in rows if q == p for c in cs)]
+    figure = Figure(figsize=(9, 2.6 * len(policies)), dpi=DPI, layout="constrained")
+    panels = figure.subplots(len(policies), 1, squeeze=False)[:, 0]
+    for axes, policy in zip(panels, policies, strict=True):
+        mine = [(domain, cells) for domain, p, cells in rows if p == policy]
+        columns = max(len(cells) for _, cells in mine)
+        width = 0.8 / (2 * columns)
+        for place, (_, cells) in enumerate(mine):
+            for column, cell in enumerate(cells):
+                left = place - 0.4 + 2 * column * width
+                _bars(axes, name, cell, found, left, width, COLOURS[column % len(COLOURS)])
+        for column, cell in enumerate(max((cells for _, cells in mine), key=len)):
+            for alpha, whose in ((PALE, "paper"), (1.0, "ours")):
+                label = f"{variant(name, cell)}, {whose}"
+                axes.bar([0], [0], width, color=COLOURS[column], alpha=alpha, label=label)
+        axes.set_xticks(range(len(mine)), [domain for domain, _ in mine], fontsize=8)
+        axes.set_ylabel("EMD" if name == "emd" else "success", fontsize=8)
+        axes.set_title(policy, fontsize=9, loc="left")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.margins(x=0.01)
+        if name != "emd":
+            axes.set_ylim(0, 1.05)
+    panels[0].legend(
+        fontsize=7, frameon=False, ncols=4, loc="upper right", bbox_to_anchor=(1, 1.25)
+    )
+    figure.suptitle(TITLES[name], fontsize=10, x=0.01, ha="left")
+    return figure
+
+
+def _bars(axes, name: str, cell: Cell, found: Collected, left, width, colour) -> None:
+    """Draw the paper's bar, pale, and ours with its interval."""
+    paper = paper_value(name, cell)
+    if paper is not None:
+        axes.bar([left + width / 2], [paper.mean], width, color=colour, alpha=PALE)
+    if name == "emd":
+        known = found.accuracy.get(cell)
+        mean, ends = (known.emd, known.ci95) if known else (None, None)
+    else:
+        measured = found.success.get(cell)
+        mean, ends = (measured.mean, measured.ci95) if measured else (None, None)
+    if mean is None:
+        return
+    place = left + 1.5 * width
+    axes.bar([place], [mean], width, color=colour)
+    if ends is not None:
+        reach = [[max(0.0, mean - ends[0])], [max(0.0, ends[1] - mean)]]
+        axes.errorbar([place], [mean], yerr=reach, color="#20262e", linewidth=0.8, capsize=1.5)

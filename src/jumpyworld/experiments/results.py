@@ -1,0 +1,304 @@
+"""Result rows as cells: what was measured, over seeds, and which rows were left aside.
+
+Rows come from many hands and versions, so nothing about them is taken for granted: one that cannot
+be understood is set aside with its reason, never an error and never silently dropped. Where a cell
+and seed was measured twice the last row counts (files in order of their names); seeds are pooled
+only with rows of the same settings as the last one.
+"""
+
+import collections
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jumpyworld.domains import registry
+from jumpyworld.errors import ConfigError, data_error
+from jumpyworld.evaluation.stats import mean_of_tasks
+from jumpyworld.experiments.aggregate import spread
+from jumpyworld.experiments.cells import PLANNERS, Cell, canonical_domain
+from jumpyworld.storage.manifest import sha256_json
+from jumpyworld.storage.rows import read_rows
+
+PAPER_GAMMA, PAPER_PAIRS = 0.995, "random"
+_NOT_SETTINGS = ("seed", "policy", "model", "tasks", "episodes", "simulator")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a file.
+
+    Attributes:
+        source: file and line number.
+        data: the JSON object.
+    """
+
+    source: str
+    data: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """What it says it is."""
+        return str(self.data.get("kind", "without a kind"))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A cell's success over its seeds.
+
+    Attributes:
+        cell: what.
+        tasks: (successes, episodes) by task, over all seeds.
+        rows: one for each seed.
+    """
+
+    cell: Cell
+    tasks: dict[int, tuple[int, int]]
+    rows: tuple[Row, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean over tasks, which count alike."""
+        return mean_of_tasks(list(self.tasks.values()))[0]
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        """95 % interval over episodes, at these seeds."""
+        return mean_of_tasks(list(self.tasks.values()))[1]
+
+    @property
+    def over_seeds(self) -> tuple[float, float] | None:
+        """Standard deviation and standard error of the seeds' means, of two or more."""
+        means = [mean_of_tasks(list(_tasks(row.data).values()))[0] for row in self.rows]
+        return spread(means)
+
+    @property
+    def count(self) -> str:
+        """Tasks x episodes x seeds."""
+        episodes = sorted({n for row in self.rows for _, n in _tasks(row.data).values()})
+        many = "-".join(map(str, dict.fromkeys((episodes[0], episodes[-1]))))
+        return f"{len(self.tasks)}x{many}x{len(self.rows)}"
+
+    @property
+    def paired(self) -> tuple[float, tuple[float, float]] | None:
+        """Mean paired difference to zero-shot with its 95 % interval, if every seed has one."""
+        found = []
+        for row in self.rows:
+            diff, ends = row.data.get("diff"), row.data.get("diff_ci95")
+            if row.data.get("baseline") != "zero-shot" or diff is None or not ends:
+                return None
+            found.append((float(diff), [float(end) for end in ends]))
+        mean, low, high = (math.fsum(values) / len(found) for values in (
+            [d for d, _ in found], [e[0] for _, e in found], [e[1] for _, e in found]
+        ))  # fmt: skip
+        # Independent episodes: half widths of a mean shrink with the root of the seeds.
+        root = math.sqrt(len(found))
+        return mean, (mean - (mean - low) / root, mean + (high - mean) / root)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A model's EMD at one discount over its seeds.
+
+    Attributes:
+        cell: what.
+        emd: mean over pairs and seeds.
+        ci95: 95 % interval over pairs; None where a row has none.
+        floor: truth against truth.
+        rows: one for each seed.
+    """
+
+    cell: Cell
+    emd: float
+    ci95: tuple[float, float] | None
+    floor: float | None
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Everything that was read.
+
+    Attributes:
+        success: by cell.
+        accuracy: by cell, at the paper's discount and pairs.
+        fidelity: all rows of that kind.
+        speed: all rows of that kind.
+        aside: (why, row) of every other row.
+        files: how many were read.
+    """
+
+    success: dict[Cell, Measured]
+    accuracy: dict[Cell, Accuracy]
+    fidelity: tuple[Row, ...]
+    speed: tuple[Row, ...]
+    aside: tuple[tuple[str, Row], ...]
+    files: int
+
+
+def read(paths: Sequence[Path]) -> tuple[list[Row], int]:
+    """Return all rows of files, and of the ``*.jsonl`` files below folders; and how many files.
+
+    Metrics of training runs are not results and are passed over.
+
+    Raises:
+        DataError: a path is not there, holds no such file, or has a line that is no JSON object.
+    """
+    files: dict[Path, str] = {}
+    for path in paths:
+        if path.is_dir():
+            found = [p for p in sorted(path.rglob("*.jsonl")) if p.name != "metrics.jsonl"]
+            if not found:
+                raise data_error(path, "holds no result rows (*.jsonl)")
+            files |= {file: file.relative_to(path).as_posix() for file in found}
+        elif path.exists():
+            files[path] = path.name
+        else:
+            raise data_error(path, "no such file or folder")
+    rows = [
+        Row(f"{name}:{number}", data)
+        for path, name in files.items()
+        for number, data in enumerate(read_rows(path), start=1)
+    ]
+    return rows, len(files)
+
+
+def collect(rows: Iterable[Row], files: int = 1) -> Collected:
+    """Sort rows into cells."""
+    kinds: dict[str, list[Row]] = {"success": [], "fidelity": [], "speed": []}
+    aside: list[tuple[str, Row]] = []
+    for row in rows:
+        if row.kind in kinds:
+            kinds[row.kind].append(row)
+        else:
+            aside.append((f"unknown kind {row.kind}", row))
+    success = {
+        cell: Measured(cell, _pool(found), tuple(found))
+        for cell, found in _by_cell(kinds["success"], _success_cell, aside).items()
+    }
+    accuracy: dict[Cell, Accuracy] = {}
+    asked = [row for row in kinds["fidelity"] if _is_the_papers(row.data)]
+    for cell, found in _by_cell(asked, _fidelity_cell, aside).items():
+        accuracy[cell] = _accuracy(cell, found)
+    return Collected(
+        success, accuracy, tuple(kinds["fidelity"]), tuple(kinds["speed"]), tuple(aside), files
+    )
+
+
+def _by_cell(rows: list[Row], cell_of, aside) -> dict[Cell, list[Row]]:
+    """Return per cell one row for each seed; the others go aside."""
+    groups: dict[Cell, list[Row]] = collections.defaultdict(list)
+    for row in rows:
+        try:
+            groups[cell_of(row.data)].append(row)
+        except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
+            aside.append((f"{row.kind} row not understood: {_why(error)}", row))
+    kept = {}
+    for cell, found in groups.items():
+        settings = _settings(found[-1].data)
+        seeds: dict[str, Row] = {}
+        for row in found:
+            if _settings(row.data) != settings:
+                aside.append(("other settings than the last row of its cell", row))
+                continue
+            seed = str(row.data.get("seed"))
+            if seed in seeds:
+                aside.append(("measured again later", seeds[seed]))
+            seeds[seed] = row
+        kept[cell] = [seeds[seed] for seed in sorted(seeds)]
+    return kept
+
+
+def _why(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+
+
+def _settings(data: dict[str, Any]) -> str:
+    config = data.get("config")
+    config = dict(config) if isinstance(config, dict) else {}
+    return sha256_json({k: v for k, v in config.items() if k not in _NOT_SETTINGS})
+
+
+def _domain(data: dict[str, Any]) -> str:
+    return registry.get(canonical_domain(data["domain"])).alias
+
+
+def _success_cell(data: dict[str, Any]) -> Cell:
+    if data["planner"] not in PLANNERS:
+        raise ValueError(f"planner {data['planner']!r}")
+    _tasks(data)
+    config = data.get("config")
+    config = config if isinstance(config, dict) else {}
+    policy = str(data["policy"])
+    proposal = config.get("proposal")
+    if proposal == ("high-level" if policy == "hfbc" else "goal"):
+        proposal = "conditional"
+    maximise = config.get("objective")
+    return Cell.make(
+        _domain(data),
+        policy,
+        data["planner"],
+        objective=data.get("objective"),
+        proposal=proposal,
+        replan_every=config.get("replan_every"),
+        maximise=maximise if maximise in ("q", "v") else None,
+    )
+
+
+def _tasks(data: dict[str, Any]) -> dict[int, tuple[int, int]]:
+    tasks = {
+        int(task["task"]): (int(task["successes"]), int(task["episodes"])) for task in data["tasks"]
+    }
+    if not tasks or any(not 0 <= k <= n or n < 1 for k, n in tasks.values()):
+        raise ValueError("tasks without episodes, or with more successes than episodes")
+    return tasks
+
+
+def _pool(rows: list[Row]) -> dict[int, tuple[int, int]]:
+    total: dict[int, tuple[int, int]] = {}
+    for row in rows:
+        for task, (k, n) in _tasks(row.data).items():
+            before = total.get(task, (0, 0))
+            total[task] = (before[0] + k, before[1] + n)
+    return dict(sorted(total.items()))
+
+
+def _is_the_papers(data: dict[str, Any]) -> bool:
+    """Whether a fidelity row has the paper's kind of pairs and its discount; others are listed."""
+    try:
+        gammas = [float(each["gamma"]) for each in data["rows"]]
+    except (KeyError, TypeError, ValueError):
+        return True  # to be set aside with its reason
+    return data.get("pairs") == PAPER_PAIRS and any(
+        math.isclose(gamma, PAPER_GAMMA) for gamma in gammas
+    )
+
+
+def _fidelity_cell(data: dict[str, Any]) -> Cell:
+    _at_gamma(data, PAPER_GAMMA)
+    return Cell.make(_domain(data), str(data["policy"]), None, objective=data["objective"])
+
+
+def _at_gamma(data: dict[str, Any], gamma: float) -> tuple[float, float | None, float | None]:
+    """Return EMD, half width of its interval and floor; older rows give a half width alone."""
+    for each in data["rows"]:
+        if math.isclose(float(each["gamma"]), gamma):
+            emd, ends, floor = float(each["emd"]), each.get("ci95"), each.get("floor")
+            half = float(ends[1]) - emd if isinstance(ends, list) else ends
+            return emd, None if half is None else float(half), floor
+    raise ValueError(f"no discount {gamma}")
+
+
+def _accuracy(cell: Cell, rows: list[Row]) -> Accuracy:
+    facts = [_at_gamma(row.data, PAPER_GAMMA) for row in rows]
+    emd = math.fsum(e for e, _, _ in facts) / len(facts)
+    halves = [h for _, h, _ in facts if h is not None]
+    floors = [f for _, _, f in facts if f is not None]
+    ends = None
+    if len(halves) == len(facts):
+        half = math.sqrt(math.fsum(h * h for h in halves)) / len(halves)
+        ends = (max(0.0, emd - half), emd + half)
+    return Accuracy(
+        cell, emd, ends, math.fsum(floors) / len(floors) if floors else None, tuple(rows)
+    )
