@@ -36,9 +36,9 @@ def paired_difference(
     """Return by how much we succeed more often in the same episodes, and its 95 % interval.
 
     Only episodes that one of the two solves and the other does not tell them apart. The interval is
-    Agresti and Min's (2005): Wald's, after half an episode was added to each of the four cells
-    (both, ours, theirs, neither), so that it has a width where few or no outcomes differ. Episodes
-    of all tasks are pooled, which is conservative: differences vary less within a task.
+    Bonett and Price's (2012): Wald's, after one such episode of each kind was added, so that it has
+    a width where few or no outcomes differ. Episodes of all tasks are pooled, which is
+    conservative: differences vary less within a task.
 
     Args:
         ours: whether each episode succeeded, any shape.
@@ -49,7 +49,7 @@ def paired_difference(
         raise ValueError(f"outcomes of shapes {a.shape} and {b.shape} are no pairs")
     won, lost, trials = int((a & ~b).sum()), int((b & ~a).sum()), a.size + 2
     centre = (won - lost) / trials
-    half = Z95 * math.sqrt(((won + lost + 1) / trials - centre**2) / trials)
+    half = Z95 * math.sqrt(((won + lost + 2) / trials - centre**2) / trials)
     return (won - lost) / a.size, (max(-1.0, centre - half), min(1.0, centre + half))
 
 
