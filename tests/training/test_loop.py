@@ -7,6 +7,7 @@ import threading
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from toy_regression import Toy, make_data, make_job
@@ -267,3 +268,23 @@ def test_no_step_shares_a_key_with_the_initial_weights(tmp_path):
 def test_data_of_other_types_is_put_on_the_device_once(tmp_path):
     job = make_job(Toy(), {**make_data(), "name": "not an array", "f": len})
     assert run(tmp_path / "run", job, steps=5)[0].status == "finished"
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_probe_adds_to_every_row_and_changes_nothing(straight, tmp_path, seeds):
+    seen = jnp.asarray(
+        [tuple(jax.random.key_data(jax.random.fold_in(jax.random.key(0), k))) for k in range(61)]
+    )
+
+    def probe(state, data, key):
+        own = jnp.broadcast_to(jax.random.key_data(key), seen.shape)
+        reused = jnp.any(jnp.all(own == seen, axis=1))
+        return {"probe/step": state.step, "probe/key_of_a_step": reused, "probe/bad": jnp.nan}
+
+    job = dataclasses.replace(make_job(Toy()), probe=probe)
+    run(tmp_path / "run", job, num_seeds=seeds)
+    rows = log(tmp_path / "run")
+    assert [row["probe/step"] for row in rows] == [row["step"] for row in rows]
+    assert all(row["probe/key_of_a_step"] == 0 and row["probe/bad"] is None for row in rows)
+    if seeds == 1:
+        assert final(tmp_path / "run") == final(straight)

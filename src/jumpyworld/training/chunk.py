@@ -35,6 +35,8 @@ Flags = Bool[Array, "..."]
 # Splitting a key gives the keys that folding in 0, 1, ... gives: an initialiser that splits must
 # not start from the key whose folds are the steps'. No run gets as far as this fold.
 _INIT_FOLD = 2**32 - 1
+# Nor does the probe see the batches of a step.
+_PROBE_FOLD = 2**32 - 2
 
 
 class Log(eqx.Module):
@@ -181,7 +183,8 @@ class ChunkRunner:
         out = []
         for member, key in zip(members, keys, strict=True):
             state = eqx.combine(member, self._static)
-            values = self._probe(state, data, jax.random.fold_in(key, step))
+            probe_key = jax.random.fold_in(jax.random.fold_in(key, _PROBE_FOLD), step)
+            values = self._probe(state, data, probe_key)
             floats = {name: float(value) for name, value in values.items()}
             out.append({k: v if np.isfinite(v) else None for k, v in floats.items()})
         return out
