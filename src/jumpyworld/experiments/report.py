@@ -99,26 +99,28 @@ def _table(name: str, found: Collected) -> str:
             words += [_accuracy(found, cell) if emd else _success(found, cell)]
             words += [_paper(paper_value(name, cell))]
         words += [NONE] * 2 * (len(widest) - len(cells))
-        words += _details(found, cells, emd, pairs)
+        words += _details(name, found, cells, pairs)
         lines.append(words)
     return _grid(["domain", "policy", *titles, "n", *extra, "device", "minutes"], lines)
 
 
-def _details(found: Collected, cells: list[Cell], emd: bool, pairs: bool) -> list[str]:
+def _details(name: str, found: Collected, cells: list[Cell], pairs: bool) -> list[str]:
     """Return n, spread or floor, device and minutes of a row's cells."""
-    if emd:
+    if name == "emd":
         known = [found.accuracy[cell] for cell in cells if cell in found.accuracy]
         counts = [_fidelity_count(each.rows) for each in known]
         extra = [_one(f"{each.floor:.2f}" if each.floor is not None else NONE for each in known)]
     else:
         known = [found.success[cell] for cell in cells if cell in found.success]
         counts = [each.count for each in known]
-        over = [each.over_seeds for each in known]
-        shown = [f"{_rate(sd)} / {_rate(se)}" for sd, se in filter(None, over)]
-        extra = ["; ".join(shown) or NONE]
+        labels = [variant(name, each.cell) for each in known]
+        spreads = [each.over_seeds for each in known]
+        shown = [s and f"{_rate(s[0])} / {_rate(s[1])}" for s in spreads]
+        extra = [_labelled(labels, shown)]
         if pairs:
-            gains = [each.paired for each in known if each.paired is not None]
-            extra.append("; ".join(f"{_signed(d)} {_ends(*e, _signed)}" for d, e in gains) or NONE)
+            gains = [each.paired for each in known]
+            shown = [g and f"{_signed(g[0])} {_ends(*g[1], _signed)}" for g in gains]
+            extra.append(_labelled(labels, shown))
     rows = [each.rows for each in known]
     devices = [str(row.data.get("device", NONE)) for group in rows for row in group]
     return [_one(counts), *extra, _one(devices), _one(_minutes(group) for group in rows)]
@@ -177,7 +179,7 @@ def _elsewhere(found: Collected) -> str:
         every = f"every {cell.replan_every}" if cell.replan_every else None
         said = [each for each in (cell.objective, cell.proposal, every, cell.maximise) if each]
         words = [cell.domain, cell.policy, cell.planner or "", ", ".join(said)]
-        lines.append([*words, _success(found, cell), *_details(found, [cell], False, True)])
+        lines.append([*words, _success(found, cell), *_details("main", found, [cell], True)])
     titles = ["domain", "policy", "planner", "settings", "ours", "n", "sd / se", "paired gain"]
     head = "## Cells that no table of the paper has"
     return f"{head}\n\n{_grid([*titles, 'device', 'minutes'], lines)}" if lines else ""
@@ -272,6 +274,14 @@ def _minutes(rows: Sequence[Row]) -> str:
             if isinstance(value, int | float):
                 total, known = total + value, True
     return f"{total:.1f}" if known else NONE
+
+
+def _labelled(labels: Sequence[str], words: Sequence[str | None]) -> str:
+    """Return those words that there are; where there are several, each with its column's name."""
+    found = [(label, word) for label, word in zip(labels, words, strict=True) if word]
+    if len(found) == len(labels) == 1:
+        return found[0][1]
+    return "; ".join(f"{label} {word}" for label, word in found) or NONE
 
 
 def _one(words) -> str:
