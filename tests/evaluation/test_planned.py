@@ -12,8 +12,8 @@ from scipy.stats import multinomial
 
 from jumpyworld import domains
 from jumpyworld.errors import ConfigError, DataError
-from jumpyworld.evaluation import success as success_module
 from jumpyworld.evaluation.decisions import DecisionLog
+from jumpyworld.evaluation.lockstep import Lockstep
 from jumpyworld.evaluation.planned import (
     Contender,
     Outcomes,
@@ -77,23 +77,30 @@ def compose(policy, **settings):
     return CompPlan(Drift(), policy, proposal=GoalProposal(4), **settings)
 
 
-def run(actor, **settings):
-    settings = {"episodes": 1, "tasks": (1, 3), "max_steps": 6, "workers": 1, **settings}
-    return evaluate(MEDIUM, actor, **settings)
+@pytest.fixture(scope="module")
+def run():
+    """Return a function that evaluates in four environments, which all tests here share."""
+    with Lockstep(MEDIUM, 4, workers=1) as envs:
+
+        def run(actor, **settings):
+            settings = {"episodes": 1, "tasks": (1, 3), "max_steps": 6, "envs": envs, **settings}
+            return evaluate(MEDIUM, actor, **settings)
+
+        yield run
 
 
 def paths(success):
     return [np.stack(trace.states) for trace in success.traces]
 
 
-def test_a_scripted_policy_solves_every_task_and_a_random_one_none(policy):
+def test_a_scripted_policy_solves_every_task_and_a_random_one_none(run, policy):
     solved = run(policy, tasks=None, max_steps=250)
     assert solved.mean == 1.0 and solved.task_ids == (1, 2, 3, 4, 5)
     lost = run(Random(), tasks=None, max_steps=40)
     assert lost.mean == 0.0 and (lost.steps == 40).all()
 
 
-def test_planners_meet_the_same_starts_goals_and_noise(policy):
+def test_planners_meet_the_same_starts_goals_and_noise(run, policy):
     plain, zero, plan = (
         run(actor, episodes=2, record=2) for actor in (policy, ZeroShot(policy), compose(policy))
     )
@@ -109,17 +116,16 @@ def test_planners_meet_the_same_starts_goals_and_noise(policy):
     np.testing.assert_array_equal(plan.traces[3].goal, np.float32(info["goal"]))
 
 
-def test_an_episode_does_not_depend_on_who_runs_beside_it(policy, monkeypatch):
+def test_an_episode_does_not_depend_on_who_runs_beside_it(run, policy):
     """Nor on workers, on how many are planned for at once, or on waves."""
     settings = {"include_base": True, "warm_start": 1, "margin": 0.1}
     planner, turns = compose(policy, **settings), compose(policy, **settings, max_rows=28)
-    many = run(planner, episodes=3, record=3, workers=2, replan_every=2)
+    many = run(planner, episodes=3, record=3, envs=None, workers=2, replan_every=2)
     assert planner.environments_at_once > 6
     assert turns.environments_at_once == 2
     few = run(turns, tasks=(3,), episodes=2, record=2, replan_every=2)
     for a, b in zip(paths(few), paths(many)[3:5], strict=True):
         np.testing.assert_array_equal(a, b)
-    monkeypatch.setattr(success_module, "MAZES_AT_ONCE", 4)
     waves = run(turns, episodes=3, record=3, replan_every=2)
     assert (waves.decisions.batch, many.decisions.batch) == (2, 6)
     assert waves.decisions.plans == many.decisions.plans == 6 * 3
@@ -130,7 +136,7 @@ def test_an_episode_does_not_depend_on_who_runs_beside_it(policy, monkeypatch):
     assert not np.array_equal(paths(other)[0], paths(many)[0])
 
 
-def test_nothing_is_compiled_after_the_first_plan_and_the_first_step_between(policy):
+def test_nothing_is_compiled_after_the_first_plan_and_the_first_step_between(run, policy):
     """Although episodes end at different times."""
     compiled, after = [], {}
 
@@ -165,7 +171,7 @@ class EastThenNorth(AbstractPlanner):
         return jnp.asarray([0.0, 0.25])
 
 
-def test_between_plans_the_policy_acts_and_not_the_plan():
+def test_between_plans_the_policy_acts_and_not_the_plan(run):
     ended = run(EastThenNorth(), tasks=(1,), max_steps=7, replan_every=3, record=1)
     (trace,) = ended.traces
     assert trace.plan_steps == [0, 3, 6] and len(trace.z) == len(trace.actions) == 3
@@ -176,7 +182,7 @@ def test_between_plans_the_policy_acts_and_not_the_plan():
     assert ended.decisions.plans == 3 and ended.decisions.plan_ms is not None
 
 
-def test_what_plans_say_is_counted(policy):
+def test_what_plans_say_is_counted(run, policy):
     """With horizons of one step nothing finds the far goals of tasks 1 and 3."""
     blind = run(compose(policy, horizons=(1, 1)), episodes=2)
     assert blind.decisions.all_zero == 1.0 and blind.decisions.plans == 4 * 6
@@ -375,6 +381,6 @@ def test_missing_models_are_named():
     "asked", [{"episodes": 0}, {"tasks": (6,)}, {"tasks": ()}, {"tasks": (1, 1)},
               {"max_steps": 0}, {"replan_every": 0}],
 )  # fmt: skip
-def test_numbers_out_of_range_are_refused(asked, policy):
+def test_numbers_out_of_range_are_refused(asked, run, policy):
     with pytest.raises(ConfigError, match=next(iter(asked))):
         run(policy, **asked)

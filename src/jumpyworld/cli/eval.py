@@ -1,5 +1,6 @@
 """``jumpy eval``: success of planners and policies on a domain's tasks."""
 
+import contextlib
 import dataclasses
 import sys
 import time
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from jumpyworld.cli.models import LoadedModel
     from jumpyworld.domains import Domain
+    from jumpyworld.evaluation.lockstep import Lockstep
     from jumpyworld.evaluation.planned import Contender, Outcomes, Results
     from jumpyworld.evaluation.planners import PlannerSettings
+    from jumpyworld.evaluation.success import Success
     from jumpyworld.loading import LoadedPolicy
     from jumpyworld.planning import AbstractPlanner
 
@@ -116,7 +119,8 @@ class Eval:
     def run(self) -> None:
         """Evaluate planner after planner, and print a table."""
         from jumpyworld import domains
-        from jumpyworld.evaluation.planned import Results, difference_fields
+        from jumpyworld.evaluation.planned import Outcomes, Results, difference_fields
+        from jumpyworld.evaluation.success import open_environments
 
         self._check()
         domain = domains.get(self.domain)
@@ -125,13 +129,24 @@ class Eval:
         contenders = self._contenders(domain, policy, models, settings)
         results = Results(self.out)
         outcomes: dict[str, Outcomes] = {}
-        for contender, planner in contenders:
-            found = None if self.overwrite else results.finished(contender)
-            if found is None:
-                found = self._evaluate(domain, contender, planner, policy, models, results)
-            else:
-                print(f"{contender.planner}: already in {self.out} (--overwrite runs it again)")
-            outcomes[contender.planner] = found
+        envs: Lockstep | None = None
+        with contextlib.ExitStack() as stack:
+            for contender, planner in contenders:
+                found = None if self.overwrite else results.finished(contender)
+                if found is None:
+                    results.prepare()
+                    many = self.episodes * len(self.tasks)
+                    envs = envs or stack.enter_context(
+                        open_environments(domain, many, self.workers)
+                    )
+                    row, success = self._evaluate(domain, contender, planner, policy, models, envs)
+                    results.write(contender, success, row)
+                    if self.frames:
+                        self._draw(domain, contender, planner, success.traces)
+                    found = Outcomes(success.outcomes, success.steps)
+                else:
+                    print(f"{contender.planner}: already in {self.out} (--overwrite runs it again)")
+                outcomes[contender.planner] = found
         baseline, theirs = self._baseline(contenders, outcomes, results)
         for contender, _ in contenders:
             if theirs is not None and contender.planner != baseline:
@@ -228,15 +243,14 @@ class Eval:
         planner: "AbstractPlanner",
         policy: "LoadedPolicy",
         models: dict[str, "LoadedModel"],
-        results: "Results",
-    ) -> "Outcomes":
-        """Run one planner's episodes and keep them."""
+        envs: "Lockstep",
+    ) -> tuple[dict[str, Any], "Success"]:
+        """Run one planner's episodes; return its row and what came of them."""
         from jumpyworld.cli.console import progress
         from jumpyworld.cli.provenance import provenance
-        from jumpyworld.evaluation.planned import Outcomes, success_fields
+        from jumpyworld.evaluation.planned import success_fields
         from jumpyworld.evaluation.success import evaluate
 
-        results.prepare()
         clock = time.monotonic()
         try:
             with progress(contender.planner, "steps") as update:
@@ -246,7 +260,7 @@ class Eval:
                     episodes=self.episodes,
                     tasks=self.tasks,
                     seed=self.seed,
-                    workers=self.workers,
+                    envs=envs,
                     max_steps=self.max_steps,
                     replan_every=contender.who.get("replan_every", 1),
                     record=int(self.frames),
@@ -268,10 +282,7 @@ class Eval:
         }
         if "ghm" in models and contender.planner in ("compplan", "gpi", "ggpi"):
             row |= {"objective": models["ghm"].objective, "model_steps": models["ghm"].step}
-        results.write(contender, success, row)
-        if self.frames:
-            self._draw(domain, contender, planner, success.traces)
-        return Outcomes(success.outcomes, success.steps)
+        return row, success
 
     def _training_minutes(self, planner: str) -> dict[str, float]:
         from jumpyworld.cli.models import training_minutes

@@ -10,6 +10,7 @@ Shapes: E environments, C environments of one call, d state, da action.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,12 @@ def episode_seed(seed: int, task: int, episode: int) -> int:
     return int(np.random.SeedSequence([seed, task, episode]).generate_state(1)[0] % 2**31)
 
 
+def open_environments(domain: Domain, episodes: int, workers: int | None = None) -> Lockstep:
+    """Return environments for so many episodes: one each, or as many as memory should hold."""
+    most = CUBES_AT_ONCE if isinstance(domain, CubeDomain) else MAZES_AT_ONCE
+    return Lockstep(domain, min(episodes, most), workers=workers)
+
+
 def evaluate(
     domain: Domain,
     actor: Any,
@@ -76,6 +83,7 @@ def evaluate(
     tasks: Sequence[int] | None = None,
     seed: int = 0,
     workers: int | None = None,
+    envs: Lockstep | None = None,
     max_steps: int | None = None,
     replan_every: int = 1,
     record: int = 0,
@@ -91,6 +99,8 @@ def evaluate(
         tasks: which tasks, from 1; all by default.
         seed: fixes all episodes.
         workers: processes; they change the time alone.
+        envs: environments of the domain to use, any number of them; they stay open, for another
+            planner. By default they are made here.
         max_steps: episode limit; the domain's own by default.
         replan_every: control steps between plans; in between, the plan's first policy acts.
         record: how many episodes of each task to keep as traces.
@@ -106,17 +116,19 @@ def evaluate(
     jobs = [(task, episode) for task in task_ids for episode in range(episodes)]
     limit = max_steps or domain.max_episode_steps
     steps, done = np.full(len(jobs), limit), np.zeros(len(jobs), bool)
-    lanes = min(len(jobs), CUBES_AT_ONCE if isinstance(domain, CubeDomain) else MAZES_AT_ONCE)
     log, traces = DecisionLog(domain), []
-    with Lockstep(domain, lanes, workers=workers) as envs:
+    made = nullcontext(envs) if envs else open_environments(domain, len(jobs), workers)
+    with made as envs:
+        lanes = envs.num_envs
         for first in range(0, len(jobs), lanes):
             # The last wave may be smaller; spare environments repeat its episodes unwatched.
-            wave = np.resize(np.arange(first, min(first + lanes, len(jobs))), lanes)
             count = min(lanes, len(jobs) - first)
+            wave = np.resize(np.arange(first, first + count), lanes)
             seeds = [episode_seed(seed, *jobs[i]) for i in wave]
             starts = [{"seed": s, "task": jobs[i][0]} for s, i in zip(seeds, wave, strict=True)]
             states, goals = envs.reset(starts)
-            pilot = _Pilot(planner, domain, seeds, goals, replan_every, log, warm=first > 0)
+            size = min(lanes, len(jobs), planner.environments_at_once)
+            pilot = _Pilot(planner, domain, seeds, goals, size, replan_every, log, warm=first > 0)
             for row in range(count):
                 task, episode = jobs[wave[row]]
                 if episode < record:
@@ -148,6 +160,7 @@ class _Pilot:
         domain: Domain,
         seeds: Sequence[int],
         goals: Float[np.ndarray, "E d"],
+        size: int,
         replan_every: int,
         log: DecisionLog,
         *,
@@ -155,8 +168,7 @@ class _Pilot:
     ):
         self._planner, self._domain, self._goals = planner, domain, goals
         self._keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
-        self._size = min(len(seeds), planner.environments_at_once)
-        self._every, self._log, self._warm = replan_every, log, warm
+        self._size, self._every, self._log, self._warm = size, replan_every, log, warm
         self._plans: Plan | None = None
         self._traces: dict[int, Trace] = {}
         log.begin()
