@@ -59,6 +59,13 @@ VERSIONS = (
     Version("bf16", "and bf16 inner layers", {"precision": "bf16"}),
     Version("unrolled", "and the ODE loop unrolled", {**_FAST, "unroll": 100}),
     Version("linear-mix", "and FiLM linear in its parts", {**_FAST, "linear_mix": True}),
+    Version("sampled", "and one term per row", {**_FAST, "terms": "sampled"}),
+    Version(
+        "sampled-5",
+        "one term per row, 5 Euler steps",
+        {**_FAST, "terms": "sampled", "train_steps": 5},
+        same_law=False,
+    ),
     Version("through", "and one path for both bootstraps", {**_FAST, "bootstrap_grid": "through"}),
     Version("euler-5", "unrolled, 5 Euler steps", {**_FAST, "train_steps": 5}, same_law=False),
     Version(

@@ -25,6 +25,7 @@ from jumpyworld.ghm.batch import GHMBatch, SupportsSample, sample_draws
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.losses import Metrics, matching_loss
 from jumpyworld.ghm.model import GeometricHorizonModel
+from jumpyworld.ghm.sampled_terms import sampled_terms_loss
 from jumpyworld.ghm.spec import GHMSpec
 from jumpyworld.storage.schema import from_json
 from jumpyworld.storage.trees import from_arrays
@@ -159,6 +160,14 @@ def step(
         The next state, and scalar metrics; ``loss`` is the one to guard.
     """
     batch_key, loss_key = jax.random.split(key)
+    rate = target_rate(state.step, config)
+    if config.terms == "sampled":
+        batch = sample_batch(data, batch_key, config, state.model.z_dim)
+
+        def sampled_loss(model):
+            return sampled_terms_loss(model, state.target, batch, loss_key, config, policy)
+
+        return descend(state, sampled_loss, optimiser(config), rate)
     draw_key, policy_key = jax.random.split(loss_key)
     draws = sample_draws(draw_key, config, state.model.observation_dim)
     batch = sample_batch(data, batch_key, config, state.model.z_dim, draws.gamma)
@@ -166,7 +175,7 @@ def step(
     def loss_fn(model):
         return matching_loss(model, state.target, batch, draws, policy_key, config, policy)
 
-    return descend(state, loss_fn, optimiser(config), target_rate(state.step, config))
+    return descend(state, loss_fn, optimiser(config), rate)
 
 
 def target_rate(step: Int[Array, ""], config: GHMConfig) -> Float[Array, ""] | float:

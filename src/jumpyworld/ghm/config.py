@@ -67,6 +67,8 @@ class GHMConfig:
         uncond_source: what unconditional rows learn from: ``bootstrap`` (paper), whose fixed point
             redraws the behaviour at every state, or ``trajectory``, the state that the data
             reached at a geometric time; see ``algorithm.trajectory_futures``.
+        terms: ``weighted`` (paper: every term of every row, times its weight) or ``sampled`` (one
+            term per row, drawn with its weight; see ``sampled_terms``).
         reduction: ``sum`` (squared norm, paper) or ``mean`` over state dimensions.
         z_source: ``goals`` (states of the dataset) or ``one_hot`` (a finite set of policies).
         goal_trajectory: share of goals from the row's own future; the rest is random. Paper 0.5.
@@ -110,6 +112,7 @@ class GHMConfig:
     uncond_fraction: float = 0.1
     mask_action: bool = True
     uncond_source: Literal["bootstrap", "trajectory"] = "bootstrap"
+    terms: Literal["weighted", "sampled"] = "weighted"
     reduction: Literal["sum", "mean"] = "sum"
     z_source: ZSource = "goals"
     goal_trajectory: float = 0.5
@@ -141,6 +144,12 @@ class GHMConfig:
                 "uncond_source=trajectory: needs mask_action, as nothing is known of "
                 "the actions on the way"
             )
+        if self.terms == "sampled":
+            for name, wanted in (("mask_action", True), ("uncond_source", "bootstrap")):
+                ok = getattr(self, name) == wanted
+                _require(self, name, ok, f"{wanted} with terms=sampled")
+            ok = self.bootstrap_grid != "through"
+            _require(self, "bootstrap_grid", ok, "scaled or fixed with terms=sampled")
         for name in ("data_scale", "embed_scale", "learning_rate", "adam_eps"):
             _require(self, name, getattr(self, name) > 0, "above 0")
         for name in ("weight_decay", "grad_clip"):

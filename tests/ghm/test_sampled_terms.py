@@ -1,0 +1,104 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jumpyworld.errors import ConfigError
+from jumpyworld.ghm import GHMConfig
+from jumpyworld.ghm.algorithm import init, step
+from jumpyworld.ghm.discounts import law_cdf, sample_discounts
+from jumpyworld.ghm.losses import td_hc_loss
+from jumpyworld.ghm.sampled_terms import SampledLayout, sample_tilted, sampled_terms_loss
+
+LAWS = ["uniform", "log_uniform", "mixture"]
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_the_cdf_is_that_of_the_law(law):
+    top = jnp.full((100_000,), 0.99)
+    drawn = np.asarray(sample_discounts(jax.random.key(0), top, law, 0.2, 0.99))
+    for gamma in (0.3, 0.7, 0.95):
+        want = law_cdf(np.asarray([gamma]), law, 0.2, 0.99)[0]
+        assert abs(np.mean(drawn <= gamma) - want) < 0.006
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("bootstrap", [True, False])
+def test_discounts_are_drawn_where_their_term_matters(law, bootstrap):
+    """Against the law's own draws, reweighted."""
+    config = GHMConfig(gamma_sampler=law)
+    top = jnp.full((200_000,), 0.996)
+    plain = np.asarray(sample_discounts(jax.random.key(0), top, law, 0.0, 0.996), np.float64)
+    weight = plain if bootstrap else 1 - plain
+    drawn = np.asarray(sample_tilted(jax.random.key(1), 200_000, config, bootstrap=bootstrap))
+    assert drawn.min() >= 0 and drawn.max() <= 0.996
+    for gamma in (0.2, 0.6, 0.9, 0.98, 0.993):
+        want = np.sum(weight * (plain <= gamma)) / weight.sum()
+        assert abs(np.mean(drawn <= gamma) - want) < 0.01
+
+
+def test_layout_of_the_paper_batch():
+    layout = SampledLayout.of(GHMConfig(gamma_sampler="uniform"))
+    np.testing.assert_allclose(layout.share, 1 - 0.498, atol=1e-4)
+    counts = (layout.hc, layout.plain, layout.one_step)
+    assert sum(counts) + layout.uncond_bootstrap + layout.uncond_one_step == 256
+    assert counts == (32, 83, 115) and layout.conditional == 230
+    log = SampledLayout.of(GHMConfig(gamma_sampler="log_uniform"))
+    np.testing.assert_allclose(log.share, (1 - 1 / 250) / np.log(250), rtol=1e-3)
+
+
+@pytest.mark.parametrize("law", ["uniform", "mixture"])
+def test_in_expectation_it_is_the_weighted_loss(
+    make_model, make_batch, config, change, policy, law
+):
+    """On a batch whose rows are all alike, so that only the draws differ."""
+    weighted = change(config, batch_size=64, gamma_sampler=law, beta_sampler=law)
+    sampled = change(weighted, terms="sampled")
+    model, target = make_model(weighted), make_model(weighted, seed=1)
+    batch = make_batch(weighted)
+    batch = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:1], leaf.shape), batch)
+    keys = jax.random.split(jax.random.key(0), 400)
+
+    def values(loss, config):
+        one = lambda key: loss(model, target, batch, key, config, policy)[0]  # noqa: E731
+        return np.asarray(jax.lax.map(jax.jit(one), keys), np.float64)
+
+    a, b = values(td_hc_loss, weighted), values(sampled_terms_loss, sampled)
+    error = np.sqrt(a.var() / len(a) + b.var() / len(b))
+    assert abs(a.mean() - b.mean()) < 4 * error
+    assert error < 0.02 * a.mean()  # the comparison can tell
+
+
+def test_a_step_trains_and_the_target_gets_no_gradient(
+    make_model, make_batch, config, change, policy
+):
+    config = change(config, terms="sampled", batch_size=32)
+    both = make_model(config), make_model(config, seed=1)
+    batch, key = make_batch(config), jax.random.key(2)
+
+    @eqx.filter_jit
+    @eqx.filter_grad
+    def gradient(both):
+        return sampled_terms_loss(*both, batch, key, config, policy)[0]
+
+    online, target = gradient(both)
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(online.field))
+    assert all(np.abs(leaf).max() == 0 for leaf in jax.tree.leaves(target))
+
+
+def test_the_algorithm_uses_it_where_asked(config, change, spec, policy, data, key):
+    config = change(config, terms="sampled", batch_size=32)
+    state = init(jax.random.key(0), config, spec, policy)
+    after, metrics = eqx.filter_jit(step)(state, data, key, config, policy)
+    assert "loss/bootstrap" in metrics and all(np.isfinite(v) for v in metrics.values())
+    assert int(after.step) == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"mask_action": False}, {"uncond_source": "trajectory"}, {"bootstrap_grid": "through"}],
+)
+def test_what_does_not_go_with_it_is_named(bad):
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        GHMConfig(terms="sampled", **bad)
