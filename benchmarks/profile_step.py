@@ -65,7 +65,7 @@ def main() -> None:
         if e.get("ph") == "X" and "GPU" in names.get(e["pid"], "") and "Stream" in lane:
             total[e["name"]] += e["dur"] / STEPS
             count[e["name"]] += 1 / STEPS
-    print(f"{sum(count.values()):.0f} kernels a step, busy {sum(total.values()):.0f} us", flush=True)
+    print(f"{sum(count.values()):.0f} kernels a step, busy {sum(total.values()):.0f} us")
     for name, micros in total.most_common(45):
         print(f"{micros:9.1f} us {count[name]:7.1f} x  {name[:100]}")
 

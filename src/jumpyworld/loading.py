@@ -28,6 +28,7 @@ BUILDERS = {
 spec, fingerprints, seeds) and the inference weights by name, and returns the object."""
 
 _SCRIPTED = re.compile(r"scripted(?::(\d{1,6}))?")
+_LOW = ":low"
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -60,6 +61,8 @@ class LoadedPolicy:
     """Hash of its settings and weights."""
     domain: str | None
     """OGBench dataset name of the domain it was made for, if known."""
+    whole: Any = None
+    """The hierarchy that ``policy`` is the low level of, if it is one."""
 
 
 def load_policy(
@@ -72,9 +75,10 @@ def load_policy(
     """Return the policy that a user names.
 
     Args:
-        source: a run, checkpoint or export folder; or ``scripted``, the point that follows the
-            shortest way, or ``scripted:REACH``, which stands still for goals more than that many
-            cells away. (A folder of that name is ``./scripted``.)
+        source: a run, checkpoint or export folder; the same with ``:low`` for the low level of a
+            hierarchy, whose z is a subgoal; or ``scripted``, the point that follows the shortest
+            way, or ``scripted:REACH``, which stands still for goals more than that many cells
+            away. (A folder of that name is ``./scripted``.)
         domain: the maze of a scripted policy, name or alias.
         seed: which of several seeds trained at once.
         warn: called with one line for each damaged checkpoint passed over.
@@ -85,18 +89,25 @@ def load_policy(
     """
     if match := _SCRIPTED.fullmatch(str(source)):
         return _scripted(str(source), None if match[1] is None else int(match[1]), domain)
-    folder = runs.resolve(Path(source), warn)
+    name, low, _ = str(source).partition(_LOW)
+    folder = runs.resolve(Path(name), warn)
     document, arrays = checkpoint.read(folder, seed)
     if document["kind"] not in POLICIES:
         known = ", ".join(POLICIES)
         raise CheckpointError(
             f"{folder}: kind {brief(document['kind'])} is no policy; policies are {known}"
         )
+    policy = _build(folder, document, arrays)
+    from jumpyworld.policies.base import AbstractPolicy  # here: loading a policy has imported it
+
+    if low and not isinstance(getattr(policy, "low", None), AbstractPolicy):
+        raise CheckpointError(f"{source}: {document['kind']} has no low level of its own")
     return LoadedPolicy(
-        _build(folder, document, arrays),
+        policy.low if low else policy,
         document["kind"],
-        checkpoint.fingerprint(document, arrays),
+        checkpoint.fingerprint(document, arrays) + low,
         document["fingerprints"].get("domain"),
+        whole=policy if low else None,
     )
 
 

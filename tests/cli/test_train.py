@@ -22,7 +22,7 @@ from jumpyworld.cli.train import GHM
 from jumpyworld.cli.train_loop import TrainCommand, read_changes
 from jumpyworld.data import Dataset, load
 from jumpyworld.data.ogbench import write_npz
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import CheckpointError, ConfigError
 from jumpyworld.storage import checkpoint, runs
 from jumpyworld.storage.tensors import digest
 from jumpyworld.training import TrainingConfig
@@ -147,6 +147,13 @@ def test_every_policy_trains_and_loads_back(name, data, tmp_path, capsys):
     found = loading.load_policy(tmp_path / "run")
     assert (found.name, found.domain) == (name, data.stem)
     assert loading.describe(tmp_path / "run")["config"]["hidden"] == [8]
+    if name == "hfbc":  # the level whose z is a subgoal has a name of its own
+        low = loading.load_policy(f"{tmp_path / 'run'}:low")
+        assert type(low.policy) is type(low.whole.low) and low.whole.propose is not None
+        assert low.fingerprint == found.fingerprint + ":low" and found.whole is None
+    if name == "gcbc":
+        with pytest.raises(CheckpointError, match="no low level"):
+            loading.load_policy(f"{tmp_path / 'run'}:low")
 
 
 def test_a_model_trains_and_loads_back(model, straight, data):

@@ -339,6 +339,10 @@ def test_planners_by_name():
     high = dataclasses.replace(settings, proposal="high-level")
     made = make_planner("compplan", high, policy, ghm=model)
     assert isinstance(made, CompPlan) and isinstance(made.proposal, HighLevelProposal)
+    whole = Hierarchy()
+    low = make_planner("compplan", high, policy, ghm=model, whole=whole)
+    assert low.base is whole and low.proposal.policy is whole and low.repertoire.policy is policy
+    assert make_planner("zero-shot", high, policy, whole=whole).policy is whole
     mixed = make_planner(
         "compplan", dataclasses.replace(settings, proposal="mixture"), policy, ghm=model
     )

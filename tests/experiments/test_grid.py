@@ -93,6 +93,7 @@ def test_commands_carry_the_papers_settings():
     )
     line = command("results/antmaze-giant/hfbc/0/compplan-td-hc-conditional-every1-maxq", **scale)
     assert "--proposal high-level " in line and "--candidates 32" in line
+    assert "--policy sweep/policies/antmaze-giant/hfbc-0:low " in line
     assert f"--horizons {' '.join(['25'] * 24)} " in line
     line = command("results/cube-4/crl/0/compplan-td-flow-unconditional-every1-maxq", **scale)
     assert "models/cube-4/crl-0/td-flow-0" in line and "--horizons 20 20 20 20 80 " in line

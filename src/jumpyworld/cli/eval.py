@@ -222,7 +222,7 @@ class Eval:
         made = {name: found.model for name, found in models.items()}
         contenders = []
         for name in self.planner:
-            planner = make_planner(name, settings, policy.policy, **made)
+            planner = make_planner(name, settings, policy.policy, whole=policy.whole, **made)
             who: dict[str, Any] = {
                 "domain": domain.name,
                 "policy": policy.fingerprint[:16],

@@ -142,6 +142,7 @@ def make_planner(
     *,
     ghm: Any = None,
     world_model: Any = None,
+    whole: Any = None,
 ) -> AbstractPlanner:
     """Return a planner.
 
@@ -151,12 +152,14 @@ def make_planner(
         policy: pi.
         ghm: the policy's model; compplan, gpi and ggpi need one.
         world_model: a one-step model; actionplan needs one.
+        whole: where ``policy`` is the low level of a hierarchy, that hierarchy: it acts by itself,
+            proposes subgoals, and acts where there is no plan.
 
     Raises:
         ConfigError: a model is missing, or a setting is wrong.
     """
     if name == "zero-shot":
-        return ZeroShot(policy)
+        return ZeroShot(policy if whole is None else whole)
     common: dict[str, Any] = {
         "tail": settings.tail,
         "solver": settings.solver,
@@ -177,8 +180,9 @@ def make_planner(
         )
     if ghm is None:
         raise ConfigError(f"ghm is missing: {name} plans with one")
-    proposal = _proposal(settings, policy)
+    proposal = _proposal(settings, policy if whole is None else whole)
     common |= {
+        "base": whole,
         "precision": settings.precision,
         "search": _search(settings),
         "objective": settings.objective,

@@ -168,7 +168,7 @@ class _Builder:
     def model(self, domain: str, policy: str, objective: str, seed: int) -> str:
         whose = self.policy(domain, policy, seed)
         name = f"models/{domain}/{Path(whose).name}/{objective}-{seed}"
-        words = ("--policy", str(self.request.out / whose), "--objective", objective)
+        words = ("--policy", self._composed(policy, whose), "--objective", objective)
         return self._train("ghm", name, domain, words, seed, whose)
 
     def world_model(self, domain: str, seed: int) -> str:
@@ -176,7 +176,8 @@ class _Builder:
 
     def evaluate(self, cell: Cell, seed: int) -> None:
         whose = self.policy(cell.domain, cell.policy, seed)
-        needs, words = [whose], ["--domain", cell.domain, "--policy", self._path(whose)]
+        who = self._composed(cell.policy, whose)
+        needs, words = [whose], ["--domain", cell.domain, "--policy", who]
         if cell.planner in WITH_MODEL:
             needs.append(self.model(cell.domain, cell.policy, cell.objective or "td-hc", seed))
             words += ["--ghm", self._path(needs[-1])]
@@ -192,7 +193,7 @@ class _Builder:
         whose, data = self.policy(domain, policy, seed), self.data(domain)
         models = [self.model(domain, policy, each, seed) for each in objectives]
         words = [word for model in models for word in ("--ghm", self._path(model))]
-        words += ["--policy", self._path(whose), "--dataset", self._path(data)]
+        words += ["--policy", self._composed(policy, whose), "--dataset", self._path(data)]
         flags = {"pairs": "random", **self.scale.fidelity, "seed": seed}
         folder = f"results/{domain}/{policy}/{seed}"
         command, needs = ("fidelity", *words), [data, whose, *models]
@@ -236,6 +237,10 @@ class _Builder:
             command = (*words, *_words(flags))
             self.stages[name] = Stage(name, command, tuple(dict.fromkeys(needs)), folder)
         return name
+
+    def _composed(self, policy: str, name: str) -> str:
+        """Return the policy that a model is of: of HFBC, the low level."""
+        return self._path(name) + (":low" if policy == "hfbc" else "")
 
     def _path(self, name: str) -> str:
         return str(self.request.out / name)
