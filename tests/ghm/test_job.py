@@ -3,6 +3,7 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jumpyworld.errors import ConfigError
@@ -44,6 +45,22 @@ def test_data_and_policy_are_arguments_of_the_program(dataset, config):
         "policy": "abc",
         "policy_name": "table",
     }
+
+
+def test_a_policy_from_outside_is_asked_within_a_step(dataset, config):
+    asked = []
+
+    def towards(states, z):
+        asked.append(len(states))
+        return np.tanh(0.01 * (z[:, :2] - states[:, :2]))
+
+    policy = from_callable(towards, observation_dim=3, action_dim=2, z_dim=3)
+    job = ghm_job(dataset, policy, config)
+    state = job.init(jax.random.key(0))
+    after, metrics = eqx.filter_jit(job.step)(state, job.data, jax.random.key(1))
+    assert np.isfinite(metrics["loss"]) and int(after.step) == 1
+    layout = config.layout
+    assert sorted(asked) == sorted([layout.hc, layout.conditional])  # A+ and A'
 
 
 def test_a_world_model_needs_no_policy(dataset):

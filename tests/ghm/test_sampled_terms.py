@@ -44,6 +44,13 @@ def test_layout_of_the_paper_batch():
     counts = (layout.hc, layout.plain, layout.one_step)
     assert sum(counts) + layout.uncond_bootstrap + layout.uncond_one_step == 256
     assert counts == (32, 83, 115) and layout.conditional == 230
+    weights = layout.weights
+    np.testing.assert_allclose(weights.sum(), 1.0)
+    np.testing.assert_allclose(weights[:32].sum(), 64 / 256 * (1 - layout.share))
+    np.testing.assert_allclose(weights[230:].sum(), 26 / 256)
+    np.testing.assert_allclose(weights[layout.bootstraps].sum(), 1 - layout.share)
+    with pytest.raises(ConfigError, match="batch_size=8"):
+        SampledLayout.of(GHMConfig(batch_size=8))
     log = SampledLayout.of(GHMConfig(gamma_sampler="log_uniform"))
     np.testing.assert_allclose(log.share, (1 - 1 / 250) / np.log(250), rtol=1e-3)
 

@@ -195,6 +195,8 @@ class Fidelity:
                 "rollout_steps": protocol.steps,
                 "samples": protocol.samples,
                 "steps": each.step,
+                "fingerprints": {"policy": policy.fingerprint, "ghm": each.fingerprint},
+                "gammas": list(protocol.gammas),
                 **result_rows(outcome, name),
                 **provenance(),
                 "config": each.config,
@@ -203,7 +205,8 @@ class Fidelity:
             for name, each in models.items()
         ]
         same = ("domain", "policy", "model", "seed", "pairs", "num_pairs", "rollouts", "samples")
-        replace_rows(self.out / "fidelity.jsonl", rows, (*same, "rollout_steps", "steps"))
+        same = (*same, "rollout_steps", "steps", "fingerprints", "gammas")
+        replace_rows(self.out / "fidelity.jsonl", rows, same)
 
     def _draw(self, paths: list[Path], picture: Path) -> None:
         from jumpyworld.errors import MissingExtraError

@@ -5,7 +5,7 @@
                            model = samples of the GHM at (s, a ~ pi_g(s), g, gamma)
                            EMD(model, truth), beside EMD(truth', truth''), its noise floor
 
-Paper: appendix on the EMD study (256 pairs, 64 rollouts, 2048 samples, discount .995). EMD is
+Paper: its EMD study (256 pairs, 64 rollouts, 2048 samples, discount .995). EMD is
 exact, Euclidean, over the whole state in raw units; rollouts go on for a fixed number of steps past
 the goal, and times beyond their end are clipped (the share is reported). The noise floor compares
 states of one half of the rollouts with those of the other half: what a second, half as large

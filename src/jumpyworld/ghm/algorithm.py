@@ -92,7 +92,7 @@ def sample_batch(
         z_dim: number of policies where z is one-hot.
         gamma: discounts of the rows, which ``uncond_source="trajectory"`` needs [B].
     """
-    row_key, z_key = jax.random.split(key)
+    row_key, z_key, future_key = jax.random.split(key, 3)
     rows = sample_transitions(data, row_key, config.batch_size)
     if config.z_source == "one_hot":
         which = jax.random.randint(z_key, (config.batch_size,), 0, z_dim)
@@ -104,7 +104,6 @@ def sample_batch(
     batch = GHMBatch(rows.observations, rows.actions, rows.next_observations, rows.next_actions, z)
     if config.uncond_source == "trajectory" and gamma is not None:
         c = config.layout.conditional
-        future_key = jax.random.fold_in(key, 1)
         futures, inside = trajectory_futures(data, future_key, rows.index[c:], gamma[c:])
         following = jnp.concatenate([rows.next_observations[:c], futures])
         batch = eqx.tree_at(

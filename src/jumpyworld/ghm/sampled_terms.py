@@ -5,9 +5,9 @@
 
 so a fixed share E[1 - gamma] of the rows learns the one-step term alone, at discounts drawn where
 that term matters, and the rest bootstraps. A consistency row that bootstraps draws whether it takes
-the second or the third term, with odds (1 - gamma) to (gamma - beta). Every row has weight one: no
-work is done for a term that is then multiplied by .004. Half the target network's work is saved at
-the paper's law of discounts, and more than half of the online network's.
+the second or the third term, with odds (1 - gamma) to (gamma - beta). Rows weigh about the same: no
+work is done for a term that is then multiplied by .004. At the paper's law of discounts half of the
+target network's work is saved, and more than half of the online network's.
 
 Deviation: same expectation as Eq. td-hc and Algorithm 1, another estimator; ``terms="sampled"``.
 
@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jumpyworld.errors import ConfigError
 from jumpyworld.ghm.batch import GHMBatch, SupportsSample
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.discounts import law_cdf, sample_discounts
@@ -33,7 +34,9 @@ GRID = 4096
 
 @dataclass(frozen=True)
 class SampledLayout:
-    """Rows of a batch by kind, in their order, and the weights that make rounding exact.
+    """Rows of a batch by kind, in their order.
+
+    Counts are rounded; ``weights`` gives every kind its exact share of the loss all the same.
 
     Attributes:
         hc: rows that bootstrap with beta < gamma.
@@ -42,6 +45,7 @@ class SampledLayout:
         uncond_bootstrap: unconditional rows that bootstrap.
         uncond_one_step: unconditional rows that learn the next state.
         share: E[1 - gamma], the one-step term's share of the loss.
+        nominal: rows of the weighted loss by kind: consistency, plain, unconditional.
     """
 
     hc: int
@@ -50,22 +54,46 @@ class SampledLayout:
     uncond_bootstrap: int
     uncond_one_step: int
     share: float
+    nominal: tuple[int, int, int]
 
     @classmethod
     def of(cls, config: GHMConfig) -> "SampledLayout":
-        """Split the batch of a configuration; every kind that it has gets at least one row."""
+        """Split the batch of a configuration; every kind that it has gets at least one row.
+
+        Raises:
+            ConfigError: a kind has a single row, which cannot be both.
+        """
         gamma, cdf = _law(config)
         share = float(np.sum(np.diff(cdf) * (1.0 - 0.5 * (gamma[1:] + gamma[:-1]))))
         rows = config.layout
+        nominal = (rows.hc, rows.plain, rows.unconditional)
+        if 1 in nominal:
+            raise ConfigError(
+                f"batch_size={config.batch_size}: terms=sampled needs no or at least two rows of "
+                f"each kind, not {nominal} (consistency, plain, unconditional)"
+            )
 
         def one_steps(count: int) -> int:
-            return min(max(round(share * count), 1), count - 1) if count > 1 else 0
+            return min(max(round(share * count), 1), count - 1) if count else 0
 
         hc = rows.hc - one_steps(rows.hc)
         plain = rows.plain - one_steps(rows.plain)
         uncond = rows.unconditional - one_steps(rows.unconditional)
         conditional = rows.conditional - hc - plain
-        return cls(hc, plain, conditional, uncond, rows.unconditional - uncond, share)
+        return cls(hc, plain, conditional, uncond, rows.unconditional - uncond, share, nominal)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The weight of each row's error in the loss, in the order of the rows; they sum to one."""
+        hc, plain, uncond = np.asarray(self.nominal) / sum(self.nominal)
+        kinds = (
+            (self.hc, hc * (1.0 - self.share)),
+            (self.plain, plain * (1.0 - self.share)),
+            (self.one_step, (hc + plain) * self.share),
+            (self.uncond_bootstrap, uncond * (1.0 - self.share)),
+            (self.uncond_one_step, uncond * self.share),
+        )
+        return np.concatenate([np.full(count, mass / max(count, 1)) for count, mass in kinds])
 
     @property
     def conditional(self) -> int:
@@ -119,16 +147,14 @@ def sampled_terms_loss(
     if config.precision == "bf16":
         model, target = (net.with_inner_layers(jnp.bfloat16) for net in (model, target))
     layout, rows = SampledLayout.of(config), config.batch_size
-    keys = jax.random.split(key, 3)
+    keys = jax.random.split(key, 5)
     boot = layout.bootstraps
     ones = np.setdiff1d(np.arange(rows), boot)
     gamma = jnp.zeros(rows).at[boot].set(sample_tilted(keys[0], len(boot), config, bootstrap=True))
-    gamma = gamma.at[ones].set(
-        sample_tilted(jax.random.fold_in(keys[0], 1), len(ones), config, bootstrap=False)
-    )
+    gamma = gamma.at[ones].set(sample_tilted(keys[3], len(ones), config, bootstrap=False))
     t = jax.random.uniform(keys[1], (rows,))
     x1 = target.state_normaliser.normalise(batch.next_observations[ones])
-    noise = jax.random.normal(jax.random.fold_in(keys[1], 1), x1.shape)
+    noise = jax.random.normal(keys[4], x1.shape)
     one_step = jax.lax.stop_gradient(one_step_target(x1, noise, t[ones]))
     drawn = jax.lax.stop_gradient(
         _bootstrap(target, batch, boot, gamma[boot], t[boot], keys[2], config, layout, policy)
@@ -146,7 +172,7 @@ def sampled_terms_loss(
     if config.reduction == "mean":
         error = error / v.shape[-1]
     bootstrap, one = jnp.split(error, [len(boot)])
-    loss = (1.0 - layout.share) * jnp.mean(bootstrap) + layout.share * jnp.mean(one)
+    loss = jnp.sum(jnp.asarray(layout.weights[order], error.dtype) * error)
     return loss, {
         "loss/one_step": jnp.mean(one),
         "loss/bootstrap": jnp.mean(bootstrap),

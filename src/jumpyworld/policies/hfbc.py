@@ -70,7 +70,9 @@ class HFBCConfig(PolicyConfig):
         steps = _CUBE_STEPS.get(domain, 3_000_000)
         discount = (0.995, (0.99, 0.995))
         if domain.startswith("cube"):
-            discount = (0.99, (0.95, 0.99, 0.995))
+            # Near its goal the high level must propose the goal itself, which it learns from rows
+            # whose goal lies within the lookahead: 72 % of them at .95, 22 % at .99.
+            discount = (0.95 if domain == "cube-1" else 0.99, (0.95, 0.99, 0.995))
         return {
             "lookahead": (25, (25, 50)),
             "discount": discount,

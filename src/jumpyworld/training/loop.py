@@ -185,11 +185,13 @@ def _check_resumable(
     stored = manifest.read_manifest(path)
     runs.check_same(path, checkpoint.read_document(path, stored), document)
     there, here = stored.environment, manifest.environment()
-    found = [
-        f"{field} was {schema.brief(old)} and is {schema.brief(new)} now"
+    changed = {
+        field: f"{field} was {schema.brief(old)} and is {schema.brief(new)} now"
         for field, old, new in schema.differences(there, here)
-        if field in ("versions.jax", "versions.jaxlib") or field.startswith("prng.")
-    ]
+        if field.startswith(("versions.", "prng."))
+    }
+    decisive = ("versions.jax", "versions.jaxlib", "prng.")
+    found = [line for field, line in changed.items() if field.startswith(decisive)]
     if found and not any_versions:
         raise CheckpointError(
             f"{path}: {'; '.join(found)}: go on with the old versions, or allow any versions "
@@ -201,6 +203,9 @@ def _check_resumable(
         )
     for line in found:
         warn(f"{path}: {line}; the run goes on, but not bit for bit")
+    for field, line in changed.items():
+        if not field.startswith(decisive):
+            warn(f"{path}: {line}; the run goes on, perhaps not bit for bit")
 
 
 def _restore(runner: ChunkRunner, path: Path) -> Carry:
