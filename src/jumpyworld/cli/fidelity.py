@@ -106,7 +106,7 @@ class Fidelity:
             )
         except KeyboardInterrupt:
             raise KeyboardInterrupt("(the same command reuses the rollouts it finished)") from None
-        self._write(domain, policy.name, models, protocol, outcome)
+        self._write(domain, policy, models, protocol, outcome)
         print_tables(outcome)
         print(f"rows: {self.out / 'fidelity.jsonl'}\nsamples: {folder}")
         self._draw(outcome.files, self.picture or self.out / f"{folder.name}.png")
@@ -175,7 +175,7 @@ class Fidelity:
             models[name] = found
         return policy, models
 
-    def _write(self, domain, policy_name: str, models, protocol, outcome: "Outcome") -> None:
+    def _write(self, domain, policy: "LoadedPolicy", models, protocol, outcome: "Outcome") -> None:
         """Add a row per model to OUT/fidelity.jsonl; the same measurement replaces its old row."""
         from jumpyworld.cli.provenance import provenance
         from jumpyworld.evaluation.study import result_rows
@@ -185,7 +185,7 @@ class Fidelity:
             {
                 "kind": "fidelity",
                 "domain": domain.alias,
-                "policy": policy_name,
+                "policy": policy.name,
                 "objective": each.objective,
                 "model": name,
                 "seed": self.seed,

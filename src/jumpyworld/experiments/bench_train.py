@@ -22,7 +22,7 @@ from jumpyworld.data import Dataset
 from jumpyworld.experiments.plain import plain_loss
 from jumpyworld.ghm import GHMConfig, algorithm
 from jumpyworld.ghm.job import ghm_job
-from jumpyworld.policies.base import PolicySpec
+from jumpyworld.policies.base import PolicySpec, Size
 from jumpyworld.policies.job import policy_job
 from jumpyworld.training import TrainingJob
 from jumpyworld.training.chunk import ChunkRunner
@@ -95,7 +95,7 @@ def random_dataset(rows: int = 20_000, seed: int = 0) -> Dataset:
     return Dataset.from_arrays(observations, actions, ends)
 
 
-def one_step_policy(dataset: Dataset, preset: str) -> Any:
+def one_step_policy(dataset: Dataset, preset: Size) -> Any:
     """Return an untrained policy that acts in one evaluation: GC-TD3's student."""
     td3 = policies.get("gctd3")
     spec = PolicySpec.from_arrays(dataset.observations, dataset.actions)
@@ -127,7 +127,7 @@ def _plain_step(config: GHMConfig) -> Callable[..., Any]:
     return step
 
 
-def policy_jobs(preset: str, dataset: Dataset) -> dict[str, TrainingJob]:
+def policy_jobs(preset: Size, dataset: Dataset) -> dict[str, TrainingJob]:
     """Return the job of every policy with a preset's settings."""
     return {
         name: policy_job(name, dataset, algorithm.config.preset(preset))
@@ -193,7 +193,7 @@ def _block(carry: Any) -> Any:
 
 
 def bench_ghm(
-    preset: str,
+    preset: Size,
     batch_size: int,
     versions: Sequence[Version] = VERSIONS,
     *,
@@ -238,7 +238,7 @@ def bench_ghm(
 
 
 def bench_policies(
-    preset: str,
+    preset: Size,
     *,
     seconds: float = 1.0,
     rounds: int = 3,
