@@ -1,6 +1,6 @@
 """Profile one version of the GHM's training step: kernels per step, and where the time goes.
 
-    python benchmarks/profile_step.py --out DIR --version bf16 --batch 256
+python benchmarks/profile_step.py --out DIR --version bf16 --batch 256
 """
 
 import argparse
