@@ -84,7 +84,7 @@ MODELS = {
     "surplus bytes": header({"w": cell(0, 128, [8, 4])}, b"\0" * 200),
     "two of one name": header(b'{"w":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},' * 2),
     "a path for a name": header({"../../canary": cell(0, 128, [8, 4])}, b"\0" * 128),
-    "an absolute path": header({"/tmp/canary": cell(0, 128, [8, 4])}, b"\0" * 128),
+    "an absolute path": header({f"{os.sep}canary": cell(0, 128, [8, 4])}, b"\0" * 128),
     "NUL and right-to-left": header({"w\0\u202e": cell(0, 128, [8, 4])}, b"\0" * 128),
     "many names": header({f"w{i}": cell(0, 0, [0]) for i in range(20_000)}),
     "zip": b"PK\x03\x04" + b"\0" * 60,

@@ -4,6 +4,7 @@ The defaults are those of ``training.TrainingConfig``, written here as well beca
 would make ``jumpy --help`` wait for JAX; a test compares the two.
 """
 
+import abc
 import dataclasses
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ Preset = Literal["paper", "base", "small", "debug"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainCommand:
+class TrainCommand(abc.ABC):
     """Flags of every training command; a subclass says what is trained."""
 
     dataset: Path
@@ -63,9 +64,9 @@ class TrainCommand:
         job = self.job(data.load(self.dataset, allow=self.allow))
         run_job(self, job, self.training(job.config.gradient_steps))
 
+    @abc.abstractmethod
     def job(self, dataset: "Dataset") -> "TrainingJob":
         """Return what to train."""
-        raise NotImplementedError
 
     def training(self, default_steps: int) -> "TrainingConfig":
         """Return the settings of the loop."""

@@ -228,6 +228,7 @@ def bench_ghm(
             "variant": v.name,
             "idea": v.idea,
             "seeds": v.seeds,
+            "same_law": v.same_law,
             **{name: round(value, 3) for name, value in measured[v.name].items()},
             "samples_per_second": round(1000 * batch_size * v.seeds / measured[v.name]["ms"]),
             "speedup": round(reference * v.seeds / measured[v.name]["ms"], 2),
