@@ -8,7 +8,7 @@
     ema/distance         |online - average| / |average| of the weights
     grad/rms             root mean square of the gradient's norm over the last thousand steps
 
-They are not part of a step: their many small reductions would take perhaps a tenth of its time on a GPU.
+They are not part of a step: their many small reductions would slow it on a GPU.
 Shapes: B rows, n samples of each, d state dimensions.
 """
 
