@@ -61,9 +61,12 @@ def test_versions_are_named_once_and_the_first_is_the_reference(setting):
 
 def test_rows_say_what_was_measured():
     versions = [v for v in VERSIONS if v.name in ("plain", "shared")]
-    rows = bench_ghm("debug", 8, versions, seconds=0.01, rounds=2)
-    assert [row["variant"] for row in rows] == ["plain", "shared"]
-    assert rows[0]["speedup"] == 1.0 and all(row["ms"] > 0 for row in rows)
+    rows = bench_ghm("debug", (8, 16), versions, seconds=0.01, rounds=2)
+    assert [row["variant"] for row in rows] == ["plain", "shared"] * 2
+    assert [row["batch"] for row in rows] == [8, 8, 16, 16]
+    assert rows[0]["speedup"] == rows[2]["speedup"] == 1.0 and all(row["ms"] > 0 for row in rows)
     np.testing.assert_allclose(
-        [row["samples_per_second"] for row in rows], [8000 / row["ms"] for row in rows], rtol=0.01
+        [row["samples_per_second"] for row in rows],
+        [1000 * row["batch"] / row["ms"] for row in rows],
+        rtol=0.01,
     )

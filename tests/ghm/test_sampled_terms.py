@@ -6,10 +6,40 @@ import pytest
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.ghm import GHMConfig
-from jumpyworld.ghm.algorithm import init, step
+from jumpyworld.ghm.algorithm import init, sample_batch, step
 from jumpyworld.ghm.discounts import law_cdf, sample_discounts
 from jumpyworld.ghm.losses import td_hc_loss
-from jumpyworld.ghm.sampled_terms import SampledLayout, sample_tilted, sampled_terms_loss
+from jumpyworld.ghm.sampled_terms import (
+    Jumped,
+    SampledLayout,
+    draw_discounts,
+    draw_terms,
+    sample_tilted,
+    sampled_terms_loss,
+)
+
+
+def loss_of_one_step(model, target, batch, key, config, policy):
+    """What a step with ``jumps="now"`` computes."""
+    gamma_key, terms_key = jax.random.split(key)
+    gamma = draw_discounts(gamma_key, config)
+    terms, _ = draw_terms(target, batch, gamma, terms_key, config, policy)
+    return sampled_terms_loss(model, terms, config)
+
+
+def loss_of_the_second_step(model, target, batch, key, config, policy):
+    """What ``jumps="ahead"`` computes once it has jumped."""
+    jumped = Jumped.none_yet(SampledLayout.of(config).hc, *widths(batch))
+    for step_key in jax.random.split(key):
+        gamma_key, terms_key = jax.random.split(step_key)
+        gamma = draw_discounts(gamma_key, config)
+        terms, jumped = draw_terms(target, batch, gamma, terms_key, config, policy, jumped)
+    return sampled_terms_loss(model, terms, config)
+
+
+def widths(batch):
+    return batch.observations.shape[1], batch.actions.shape[1], batch.z.shape[1]
+
 
 LAWS = ["uniform", "log_uniform", "mixture"]
 
@@ -56,8 +86,9 @@ def test_layout_of_the_paper_batch():
 
 
 @pytest.mark.parametrize("law", ["uniform", "mixture"])
+@pytest.mark.parametrize("estimate", [loss_of_one_step, loss_of_the_second_step])
 def test_in_expectation_it_is_the_weighted_loss(
-    make_model, make_batch, config, change, policy, law
+    make_model, make_batch, config, change, policy, law, estimate
 ):
     """On a batch whose rows are all alike, so that only the draws differ."""
     weighted = change(config, batch_size=64, gamma_sampler=law, beta_sampler=law)
@@ -71,7 +102,7 @@ def test_in_expectation_it_is_the_weighted_loss(
         one = lambda key: loss(model, target, batch, key, config, policy)[0]  # noqa: E731
         return np.asarray(jax.lax.map(jax.jit(one), keys), np.float64)
 
-    a, b = values(td_hc_loss, weighted), values(sampled_terms_loss, sampled)
+    a, b = values(td_hc_loss, weighted), values(estimate, sampled)
     error = np.sqrt(a.var() / len(a) + b.var() / len(b))
     assert abs(a.mean() - b.mean()) < 4 * error
     assert error < 0.02 * a.mean()  # the comparison can tell
@@ -87,7 +118,7 @@ def test_a_step_trains_and_the_target_gets_no_gradient(
     @eqx.filter_jit
     @eqx.filter_grad
     def gradient(both):
-        return sampled_terms_loss(*both, batch, key, config, policy)[0]
+        return loss_of_one_step(*both, batch, key, config, policy)[0]
 
     online, target = gradient(both)
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(online.field))
@@ -102,10 +133,67 @@ def test_the_algorithm_uses_it_where_asked(config, change, spec, policy, data, k
     assert int(after.step) == 1
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [{"mask_action": False}, {"uncond_source": "trajectory"}, {"bootstrap_grid": "through"}],
-)
+def test_jumps_ahead_are_learnt_from_one_step_later(config, change, spec, policy, data, key):
+    config = change(config, terms="sampled", jumps="ahead", batch_size=32)
+    state = init(jax.random.key(0), config, spec, policy)
+    go = eqx.filter_jit(step)
+    once, _ = go(state, data, key, config, policy)
+    assert not state.jumped.ready and once.jumped.ready
+    twice, metrics = go(once, data, jax.random.key(7), config, policy)
+    assert np.isfinite(metrics["loss"])
+    assert not np.array_equal(once.jumped.s, twice.jumped.s)
+    # Only what the first step drew decides what the second learns on consistency rows.
+    hc = SampledLayout.of(config).hc
+    terms, _ = draw_terms(
+        once.target,
+        sample_batch(data, key, config, once.model.z_dim),
+        draw_discounts(key, config),
+        key,
+        config,
+        policy,
+        once.jumped,
+    )
+    np.testing.assert_array_equal(terms.s[:hc], once.jumped.s)
+    np.testing.assert_array_equal(terms.gamma[:hc], once.jumped.gamma)
+    assert np.all(terms.weight[:hc] > 0)
+    empty, _ = draw_terms(
+        once.target,
+        sample_batch(data, key, config, once.model.z_dim),
+        draw_discounts(key, config),
+        key,
+        config,
+        policy,
+        state.jumped,
+    )
+    assert np.all(np.asarray(empty.weight[:hc]) == 0) and np.all(empty.weight[hc:] > 0)
+
+
+def test_unconditional_rows_can_learn_from_their_trajectory(
+    config, change, spec, policy, data, key
+):
+    config = change(config, terms="sampled", uncond_source="trajectory", batch_size=32)
+    layout = SampledLayout.of(config)
+    assert layout.uncond_one_step == 0 and layout.uncond_bootstrap == config.layout.unconditional
+    np.testing.assert_allclose(layout.weights.sum(), 1.0)
+    state = init(jax.random.key(0), config, spec, policy)
+    gamma = draw_discounts(key, config)
+    batch = sample_batch(data, key, config, state.model.z_dim, gamma)
+    assert batch.inside.any()
+    terms, _ = draw_terms(state.target, batch, gamma, key, config, policy)
+    c = layout.conditional
+    # On a straight path to a state that was reached, x + (1 - t) v is that state.
+    end = terms.points.x[c:] + (1 - terms.t[c:, None]) * terms.points.velocity[c:]
+    reached = state.target.state_normaliser.normalise(batch.next_observations[c:])
+    close = np.abs(np.asarray(end - reached)).max(-1) < 1e-4
+    np.testing.assert_array_equal(close, np.asarray(batch.inside))
+
+
+@pytest.mark.parametrize("bad", [{"mask_action": False}, {"bootstrap_grid": "through"}])
 def test_what_does_not_go_with_it_is_named(bad):
     with pytest.raises(ConfigError, match=next(iter(bad))):
         GHMConfig(terms="sampled", **bad)
+
+
+def test_jumps_ahead_need_sampled_terms():
+    with pytest.raises(ConfigError, match="jumps=ahead"):
+        GHMConfig(jumps="ahead")

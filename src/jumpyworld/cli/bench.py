@@ -51,8 +51,8 @@ class BenchTrain:
         versions = [known[name] for name in self.only] or list(bench_train.VERSIONS)
         box = {"seconds": self.seconds, "rounds": self.rounds, "say": _say}
         rows = []
-        for batch in self.batches if "ghm" in self.what else ():
-            rows += bench_train.bench_ghm(self.preset, batch, versions, **box)
+        if "ghm" in self.what:
+            rows += bench_train.bench_ghm(self.preset, self.batches, versions, **box)
         if "policies" in self.what:
             rows += bench_train.bench_policies(self.preset, **box)
         facts = provenance()

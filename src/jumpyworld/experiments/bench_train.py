@@ -66,6 +66,22 @@ VERSIONS = (
         {**_FAST, "terms": "sampled", "train_steps": 5},
         same_law=False,
     ),
+    Version(
+        "ahead",
+        "one term per row, jumps one step ahead",
+        {**_FAST, "terms": "sampled", "jumps": "ahead"},
+    ),
+    Version(
+        "ahead-unrolled",
+        "and the ODE loop unrolled",
+        {**_FAST, "terms": "sampled", "jumps": "ahead", "unroll": 100},
+    ),
+    Version(
+        "ahead-5",
+        "and 5 Euler steps",
+        {**_FAST, "terms": "sampled", "jumps": "ahead", "train_steps": 5},
+        same_law=False,
+    ),
     Version("through", "and one path for both bootstraps", {**_FAST, "bootstrap_grid": "through"}),
     Version("euler-5", "unrolled, 5 Euler steps", {**_FAST, "train_steps": 5}, same_law=False),
     Version(
@@ -194,18 +210,18 @@ def _block(carry: Any) -> Any:
 
 def bench_ghm(
     preset: Size,
-    batch_size: int,
+    batches: Sequence[int],
     versions: Sequence[Version] = VERSIONS,
     *,
     seconds: float = 1.0,
     rounds: int = 5,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[dict[str, Any]]:
-    """Return one row per version: milliseconds, samples per second, ratio to the first version.
+    """Return a row per version and batch: milliseconds, samples per second, ratio to the first.
 
     Args:
         preset: of the GHM; ``paper`` is the 44M-parameter network.
-        batch_size: rows per step.
+        batches: rows per step, one or several.
         versions: which; the first is the reference of the ratios.
         seconds: time box of one round.
         rounds: turns of each version.
@@ -213,29 +229,33 @@ def bench_ghm(
     """
     dataset = random_dataset()
     policy = one_step_policy(dataset, preset)
-    config = GHMConfig.preset(preset, batch_size=batch_size)
-    jobs = {v.name: version_job(v, config, dataset, policy) for v in versions}
-    measured = measure(
-        jobs, {v.name: v.seeds for v in versions}, seconds=seconds, rounds=rounds, say=say
-    )
-    reference = measured[versions[0].name]["ms"]
-    return [
-        {
+    cases = {f"{v.name} x {batch}": (v, batch) for batch in batches for v in versions}
+    jobs = {
+        name: version_job(v, GHMConfig.preset(preset, batch_size=batch), dataset, policy)
+        for name, (v, batch) in cases.items()
+    }
+    seeds = {name: v.seeds for name, (v, _) in cases.items()}
+    measured = measure(jobs, seeds, seconds=seconds, rounds=rounds, say=say)
+
+    def row(name: str, v: Version, batch: int) -> dict[str, Any]:
+        ms = measured[name]["ms"]
+        reference = measured[f"{versions[0].name} x {batch}"]["ms"]
+        return {
             "kind": "speed",
             "what": "ghm train step",
             "preset": preset,
-            "batch": batch_size,
+            "batch": batch,
             "variant": v.name,
             "idea": v.idea,
             "seeds": v.seeds,
             "same_law": v.same_law,
-            **{name: round(value, 3) for name, value in measured[v.name].items()},
-            "samples_per_second": round(1000 * batch_size * v.seeds / measured[v.name]["ms"]),
-            "speedup": round(reference * v.seeds / measured[v.name]["ms"], 2),
+            **{key: round(value, 3) for key, value in measured[name].items()},
+            "samples_per_second": round(1000 * batch * v.seeds / ms),
+            "speedup": round(reference * v.seeds / ms, 2),
             "rounds": rounds,
         }
-        for v in versions
-    ]
+
+    return [row(name, *case) for name, case in cases.items()]
 
 
 def bench_policies(

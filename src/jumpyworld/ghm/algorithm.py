@@ -25,7 +25,13 @@ from jumpyworld.ghm.batch import GHMBatch, SupportsSample, sample_draws
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.losses import Metrics, matching_loss
 from jumpyworld.ghm.model import GeometricHorizonModel
-from jumpyworld.ghm.sampled_terms import sampled_terms_loss
+from jumpyworld.ghm.sampled_terms import (
+    Jumped,
+    SampledLayout,
+    draw_discounts,
+    draw_terms,
+    sampled_terms_loss,
+)
 from jumpyworld.ghm.spec import GHMSpec
 from jumpyworld.storage.schema import from_json
 from jumpyworld.storage.trees import from_arrays
@@ -39,12 +45,14 @@ class GHMState(eqx.Module):
         model: online model, float32.
         target: its exponential moving average, which bootstraps and is what ``sample`` users get.
         opt_state: the optimiser's.
+        jumped: with ``jumps="ahead"``, the consistency rows of the next step.
     """
 
     step: Int[Array, ""]
     model: GeometricHorizonModel
     target: GeometricHorizonModel
     opt_state: optax.OptState
+    jumped: Jumped | None = None
 
 
 def optimiser(config: GHMConfig) -> optax.GradientTransformation:
@@ -71,7 +79,11 @@ def init(key: PRNGKeyArray, config: GHMConfig, spec: GHMSpec, policy: SupportsSa
     del policy
     model = GeometricHorizonModel(config, spec, key=key)
     opt_state = optimiser(config).init(eqx.filter(model.field, eqx.is_inexact_array))
-    return GHMState(jnp.zeros((), jnp.int32), model, copy_arrays(model), opt_state)
+    jumped = None
+    if config.jumps == "ahead" and config.layout.hc > 0:
+        widths = (spec.observation_dim, spec.action_dim, spec.z_dim)
+        jumped = Jumped.none_yet(SampledLayout.of(config).hc, *widths)
+    return GHMState(jnp.zeros((), jnp.int32), model, copy_arrays(model), opt_state, jumped)
 
 
 def sample_batch(
@@ -161,12 +173,16 @@ def step(
     batch_key, loss_key = jax.random.split(key)
     rate = target_rate(state.step, config)
     if config.terms == "sampled":
-        batch = sample_batch(data, batch_key, config, state.model.z_dim)
-
-        def sampled_loss(model):
-            return sampled_terms_loss(model, state.target, batch, loss_key, config, policy)
-
-        return descend(state, sampled_loss, optimiser(config), rate)
+        gamma_key, terms_key = jax.random.split(loss_key)
+        gamma = draw_discounts(gamma_key, config)
+        batch = sample_batch(data, batch_key, config, state.model.z_dim, gamma)
+        terms, jumped = draw_terms(
+            state.target, batch, gamma, terms_key, config, policy, state.jumped
+        )
+        state = eqx.tree_at(lambda s: s.jumped, state, jumped, is_leaf=lambda x: x is None)
+        return descend(
+            state, lambda model: sampled_terms_loss(model, terms, config), optimiser(config), rate
+        )
     draw_key, policy_key = jax.random.split(loss_key)
     draws = sample_draws(draw_key, config, state.model.observation_dim)
     batch = sample_batch(data, batch_key, config, state.model.z_dim, draws.gamma)

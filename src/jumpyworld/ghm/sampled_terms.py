@@ -9,6 +9,9 @@ the second or the third term, with odds (1 - gamma) to (gamma - beta). Rows weig
 work is done for a term that is then multiplied by .004. At the paper's law of discounts half of the
 target network's work is saved, and more than half of the online network's.
 
+With ``jumps="ahead"`` a consistency row is drawn, and jumps, one step before it is learnt from: its
+S+ then comes from the target of that step, and no ODE solve waits for another.
+
 Deviation: same expectation as Eq. td-hc and Algorithm 1, another estimator; ``terms="sampled"``.
 
 Rows stand in this order: consistency, plain, one-step (all with a z), then unconditional bootstraps
@@ -17,10 +20,11 @@ and unconditional one-steps. Shapes: B rows, d state dimensions.
 
 from dataclasses import dataclass
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.ghm.batch import GHMBatch, SupportsSample
@@ -42,7 +46,8 @@ class SampledLayout:
         hc: rows that bootstrap with beta < gamma.
         plain: rows that bootstrap with beta = gamma.
         one_step: rows with a z that learn the next state.
-        uncond_bootstrap: unconditional rows that bootstrap.
+        uncond_bootstrap: unconditional rows that bootstrap; with ``uncond_source="trajectory"``
+            all of them, of which those whose trajectory goes on long enough then learn from it.
         uncond_one_step: unconditional rows that learn the next state.
         share: E[1 - gamma], the one-step term's share of the loss.
         nominal: rows of the weighted loss by kind: consistency, plain, unconditional.
@@ -78,7 +83,9 @@ class SampledLayout:
 
         hc = rows.hc - one_steps(rows.hc)
         plain = rows.plain - one_steps(rows.plain)
-        uncond = rows.unconditional - one_steps(rows.unconditional)
+        uncond = rows.unconditional
+        if config.uncond_source == "bootstrap":
+            uncond -= one_steps(rows.unconditional)
         conditional = rows.conditional - hc - plain
         return cls(hc, plain, conditional, uncond, rows.unconditional - uncond, share, nominal)
 
@@ -86,12 +93,13 @@ class SampledLayout:
     def weights(self) -> np.ndarray:
         """The weight of each row's error in the loss, in the order of the rows; they sum to one."""
         hc, plain, uncond = np.asarray(self.nominal) / sum(self.nominal)
+        uncond_share = self.share if self.uncond_one_step else 0.0
         kinds = (
             (self.hc, hc * (1.0 - self.share)),
             (self.plain, plain * (1.0 - self.share)),
             (self.one_step, (hc + plain) * self.share),
-            (self.uncond_bootstrap, uncond * (1.0 - self.share)),
-            (self.uncond_one_step, uncond * self.share),
+            (self.uncond_bootstrap, uncond * (1.0 - uncond_share)),
+            (self.uncond_one_step, uncond * uncond_share),
         )
         return np.concatenate([np.full(count, mass / max(count, 1)) for count, mass in kinds])
 
@@ -105,6 +113,11 @@ class SampledLayout:
         """Which rows bootstrap, in their order."""
         without_z = self.conditional + np.arange(self.uncond_bootstrap)
         return np.concatenate([np.arange(self.hc + self.plain), without_z])
+
+    @property
+    def one_steps(self) -> np.ndarray:
+        """Which rows learn the next state, in their order."""
+        return np.setdiff1d(np.arange(sum(self.nominal)), self.bootstraps)
 
 
 def _law(config: GHMConfig) -> tuple[np.ndarray, np.ndarray]:
@@ -126,106 +139,228 @@ def sample_tilted(
     return jnp.interp(u, jnp.asarray(tilted, jnp.float32), jnp.asarray(gamma, jnp.float32))
 
 
+def draw_discounts(key: PRNGKeyArray, config: GHMConfig) -> Float[Array, " B"]:
+    """Draw every row's discount, where its kind of term matters."""
+    layout, keys = SampledLayout.of(config), jax.random.split(key, 3)
+    boot, ones, c = layout.bootstraps, layout.one_steps, layout.conditional
+    gamma = jnp.zeros(config.batch_size)
+    gamma = gamma.at[boot].set(sample_tilted(keys[0], len(boot), config, bootstrap=True))
+    gamma = gamma.at[ones].set(sample_tilted(keys[1], len(ones), config, bootstrap=False))
+    if config.uncond_source == "trajectory":
+        top = jnp.full((config.batch_size - c,), config.gamma_max)
+        ends = (config.gamma_min, config.gamma_max)
+        gamma = gamma.at[c:].set(sample_discounts(keys[2], top, config.gamma_sampler, *ends))
+    return gamma
+
+
+class Jumped(eqx.Module):
+    """Consistency rows that know where they bootstrap: after their jump, or from S' itself.
+
+    Attributes:
+        s, a, z, gamma: what the online network is asked about [H, ...].
+        s_boot, a_boot, discount: where the target's flow starts: (S', A', beta) or (S+, A+, gamma).
+        ready: whether the rows hold anything yet; before the first step they do not.
+    """
+
+    s: Float[Array, "H d"]
+    a: Float[Array, "H da"]
+    z: Float[Array, "H dz"]
+    gamma: Float[Array, " H"]
+    s_boot: Float[Array, "H d"]
+    a_boot: Float[Array, "H da"]
+    discount: Float[Array, " H"]
+    ready: Bool[Array, ""]
+
+    @classmethod
+    def none_yet(cls, rows: int, d: int, da: int, dz: int) -> "Jumped":
+        """Return what ``jumps="ahead"`` starts with."""
+        shapes = ((rows, d), (rows, da), (rows, dz), (rows,), (rows, d), (rows, da), (rows,))
+        return cls(*map(jnp.zeros, shapes), ready=jnp.zeros((), bool))
+
+
+class Terms(eqx.Module):
+    """One regression per row; those with a z come first.
+
+    Attributes:
+        s: S, raw units [B, d].
+        a, z: of the rows that have them [C, ...].
+        gamma, t: discounts and flow times [B].
+        points: X_t and velocities to learn [B, d].
+        weight: of the row's error in the loss [B].
+    """
+
+    s: Float[Array, "B d"]
+    a: Float[Array, "C da"]
+    z: Float[Array, "C dz"]
+    gamma: Float[Array, " B"]
+    t: Float[Array, " B"]
+    points: Regression
+    weight: Float[Array, " B"]
+
+
 def sampled_terms_loss(
-    model: GeometricHorizonModel,
+    model: GeometricHorizonModel, terms: Terms, config: GHMConfig
+) -> tuple[Float[Array, ""], Metrics]:
+    """Return an unbiased estimate of ``losses.td_hc_loss``, given what ``draw_terms`` drew."""
+    if config.precision == "bf16":
+        model = model.with_inner_layers(jnp.bfloat16)
+    layout = SampledLayout.of(config)
+    condition = batch_condition(model, terms.s, terms.a, terms.z, terms.gamma)
+    v = jax.vmap(model.velocity)(terms.points.x, terms.t, condition)
+    error = jnp.sum(jnp.square(v - terms.points.velocity), axis=-1)
+    if config.reduction == "mean":
+        error = error / v.shape[-1]
+    loss = jnp.sum(terms.weight * error)
+    boot, ones, c = layout.bootstraps, layout.one_steps, layout.conditional
+    return loss, {
+        "loss/one_step": jnp.mean(error[ones]),
+        "loss/bootstrap": jnp.mean(error[boot]),
+        "loss/unconditional": jnp.sum(error[c:]) / max(config.batch_size - c, 1),
+        "velocity/online_norm": _mean_norm(v),
+        "velocity/target_norm": _mean_norm(terms.points.velocity),
+        "discount/gamma_mean": jnp.mean(terms.gamma),
+    }
+
+
+def draw_terms(
     target: GeometricHorizonModel,
     batch: GHMBatch,
+    gamma: Float[Array, " B"],
     key: PRNGKeyArray,
     config: GHMConfig,
     policy: SupportsSample,
-) -> tuple[Float[Array, ""], Metrics]:
-    """Return an unbiased estimate of ``losses.td_hc_loss`` that computes one term per row.
+    before: Jumped | None = None,
+) -> tuple[Terms, Jumped | None]:
+    """Draw one term per row and compute its regression: all of the target network's work.
 
     Args:
-        model: online network.
-        target: target network; no gradient reaches it.
+        target: target network.
         batch: B rows; the last ``config.layout.unconditional`` are asked without z and action.
+        gamma: ``draw_discounts(...)`` [B].
         key: randomness.
         config: layout, laws, solver.
         policy: whose future is learnt.
+        before: for ``jumps="ahead"``, the consistency rows of the step before.
+
+    Returns:
+        The terms, and for ``jumps="ahead"`` the consistency rows of the next step.
     """
     if config.precision == "bf16":
-        model, target = (net.with_inner_layers(jnp.bfloat16) for net in (model, target))
+        target = target.with_inner_layers(jnp.bfloat16)
     layout, rows = SampledLayout.of(config), config.batch_size
-    keys = jax.random.split(key, 5)
-    boot = layout.bootstraps
-    ones = np.setdiff1d(np.arange(rows), boot)
-    gamma = jnp.zeros(rows).at[boot].set(sample_tilted(keys[0], len(boot), config, bootstrap=True))
-    gamma = gamma.at[ones].set(sample_tilted(keys[3], len(ones), config, bootstrap=False))
-    t = jax.random.uniform(keys[1], (rows,))
-    x1 = target.state_normaliser.normalise(batch.next_observations[ones])
-    noise = jax.random.normal(keys[4], x1.shape)
-    one_step = jax.lax.stop_gradient(one_step_target(x1, noise, t[ones]))
-    drawn = jax.lax.stop_gradient(
-        _bootstrap(target, batch, boot, gamma[boot], t[boot], keys[2], config, layout, policy)
+    t_key, noise_key, bootstrap_key = jax.random.split(key, 3)
+    boot, ones = layout.bootstraps, layout.one_steps
+    t = jax.random.uniform(t_key, (rows,))
+    x1 = target.state_normaliser.normalise(batch.next_observations)
+    direct = one_step_target(x1, jax.random.normal(noise_key, x1.shape), t)
+    points, now, after = _bootstrap(
+        target, batch, gamma[boot], t[boot], bootstrap_key, config, layout, policy, before
     )
-    c = layout.conditional
-    condition = batch_condition(model, batch.observations, batch.actions[:c], batch.z[:c], gamma)
-    order = np.concatenate([boot, ones])
-    points, wanted = (
-        jnp.concatenate([getattr(drawn, name), getattr(one_step, name)])
-        for name in ("x", "velocity")
+    hc, c = layout.hc, layout.conditional
+    cut, cut_ones = layout.hc + layout.plain, layout.one_step
+    if batch.inside is not None:
+        reached = batch.inside[:, None]
+        points = jax.tree.map(
+            lambda boots, all_rows: boots.at[cut:].set(
+                jnp.where(reached, all_rows[c:], boots[cut:])
+            ),
+            points,
+            direct,
+        )
+    one_step = jax.tree.map(lambda leaf: leaf[ones], direct)
+
+    def in_order(boots, ones):
+        return jnp.concatenate([boots[:cut], ones[:cut_ones], boots[cut:], ones[cut_ones:]])
+
+    weight = jnp.asarray(layout.weights, jnp.float32)
+    weight = weight.at[:hc].multiply(now.ready.astype(jnp.float32))
+    terms = Terms(
+        s=batch.observations.at[:hc].set(now.s),
+        a=batch.actions[:c].at[:hc].set(now.a),
+        z=batch.z[:c].at[:hc].set(now.z),
+        gamma=gamma.at[:hc].set(now.gamma),
+        t=t,
+        points=jax.tree.map(in_order, points, one_step),
+        weight=weight,
     )
-    spread = jax.tree.map(lambda leaf: leaf[order], (t, condition))
-    v = jax.vmap(model.velocity)(points, *spread)
-    error = jnp.sum(jnp.square(v - wanted), axis=-1)
-    if config.reduction == "mean":
-        error = error / v.shape[-1]
-    bootstrap, one = jnp.split(error, [len(boot)])
-    loss = jnp.sum(jnp.asarray(layout.weights[order], error.dtype) * error)
-    return loss, {
-        "loss/one_step": jnp.mean(one),
-        "loss/bootstrap": jnp.mean(bootstrap),
-        "loss/unconditional": jnp.mean(bootstrap[layout.hc + layout.plain :]),
-        "velocity/online_norm": jnp.mean(jnp.sqrt(jnp.sum(jnp.square(v), axis=-1))),
-        "velocity/target_norm": jnp.mean(jnp.sqrt(jnp.sum(jnp.square(drawn.velocity), axis=-1))),
-        "discount/gamma_mean": jnp.mean(gamma),
-    }
+    return jax.lax.stop_gradient((terms, after))
 
 
 def _bootstrap(
     target: GeometricHorizonModel,
     batch: GHMBatch,
-    boot: np.ndarray,
     gamma: Float[Array, " R"],
     t: Float[Array, " R"],
     key: PRNGKeyArray,
     config: GHMConfig,
     layout: SampledLayout,
     policy: SupportsSample,
-) -> Regression:
-    """Return the second or third term's regression of each row that bootstraps."""
-    hc, c, steps = layout.hc, layout.hc + layout.plain, config.train_steps
+    before: Jumped | None,
+) -> tuple[Regression, Jumped, Jumped | None]:
+    """Return the regressions of rows that bootstrap, their consistency rows, and the next ones.
+
+    With ``jumps="ahead"`` the jumps of new consistency rows are rows of the same ODE solve as all
+    bootstraps, and are used by the next step: half of the evaluations in a row.
+    """
+    hc, c = layout.hc, layout.hc + layout.plain
+    boot = layout.bootstraps
     keys = jax.random.split(key, 6)
-    s_next, z = batch.next_observations[boot], batch.z[boot[:c]]
+    s_next, z = batch.next_observations[boot], batch.z[:c]
     ends = (config.gamma_min, config.gamma_max)
     beta = sample_discounts(keys[0], gamma[:hc], config.beta_sampler, *ends)
     # Given that a row bootstraps, it jumps first with chance (gamma - beta) / (1 - beta).
     jumps = jax.random.uniform(keys[1], beta.shape) < (gamma[:hc] - beta) / (1.0 - beta)
     a_next = policy.sample(keys[2], s_next[:c], z)
-    condition = batch_condition(target, s_next, a_next, z, jnp.concatenate([beta, gamma[hc:]]))
 
     def flow(x0, t_end, condition):
-        def solve(x0, t_end, condition):
-            grid = "fixed" if config.bootstrap_grid == "fixed" else "scaled"
-            return target.flow(x0, t_end, condition, num_steps=steps, grid=grid)
+        grid = "fixed" if config.bootstrap_grid == "fixed" else "scaled"
+        steps = config.train_steps
+        return jax.vmap(lambda *row: target.flow(*row, num_steps=steps, grid=grid))(
+            x0, t_end, condition
+        )
 
-        return jax.vmap(solve)(x0, t_end, condition)
+    def noise(key, rows):
+        return jax.random.normal(key, (rows, target.observation_dim))
 
-    shape = (len(boot), target.observation_dim)
-    ends_at = t.at[:hc].set(jnp.where(jumps, 1.0, t[:hc]))
-    x = flow(jax.random.normal(keys[3], shape), ends_at, condition)
-    v = jax.vmap(target.velocity)(x, t, condition)
-    if hc == 0:
-        return Regression(x, v)
-    s_plus = target.state_normaliser.denormalise(x[:hc])
-    a_plus = policy.sample(keys[4], s_plus, z[:hc])
-    encoded = jax.vmap(target.encode)(s_plus, a_plus, z[:hc])
-    after = jax.vmap(target.condition)(encoded, s_plus, gamma[:hc])
-    x_after = flow(jax.random.normal(keys[5], (hc, shape[1])), t[:hc], after)
-    v_after = jax.vmap(target.velocity)(x_after, t[:hc], after)
-    picked = jumps[:, None]
-    return Regression(
-        x.at[:hc].set(jnp.where(picked, x_after, x[:hc])),
-        v.at[:hc].set(jnp.where(picked, v_after, v[:hc])),
+    def jumped(x) -> Jumped:
+        s_plus = target.state_normaliser.denormalise(x)
+        a_plus = policy.sample(keys[4], s_plus, z[:hc])
+        pick = jumps[:, None]
+        return Jumped(
+            s=batch.observations[:hc],
+            a=batch.actions[:hc],
+            z=z[:hc],
+            gamma=gamma[:hc],
+            s_boot=jnp.where(pick, s_plus, s_next[:hc]),
+            a_boot=jnp.where(pick, a_plus, a_next[:hc]),
+            discount=jnp.where(jumps, gamma[:hc], beta),
+            ready=jnp.ones((), bool),
+        )
+
+    start = batch_condition(target, s_next[:hc], a_next[:hc], z[:hc], beta)
+    if before is not None:
+        now = before
+    elif hc > 0:
+        now = jumped(flow(noise(keys[5], hc), jnp.ones_like(beta), start))
+    else:
+        now = Jumped.none_yet(0, s_next.shape[1], a_next.shape[1], z.shape[1])
+    condition = batch_condition(
+        target,
+        s_next.at[:hc].set(now.s_boot),
+        a_next.at[:hc].set(now.a_boot),
+        z.at[:hc].set(now.z),
+        gamma.at[:hc].set(now.discount),
     )
+    x0 = noise(keys[3], len(boot))
+    if before is None:
+        x, after = flow(x0, t, condition), None
+    else:
+        both = jax.tree.map(lambda *parts: jnp.concatenate(parts), condition, start)
+        ends_at = jnp.concatenate([t, jnp.ones_like(beta)])
+        x = flow(jnp.concatenate([x0, noise(keys[5], hc)]), ends_at, both)
+        x, after = x[: len(boot)], jumped(x[len(boot) :])
+    return Regression(x, jax.vmap(target.velocity)(x, t, condition)), now, after
+
+
+def _mean_norm(v: Float[Array, "rows d"]) -> Float[Array, ""]:
+    return jnp.mean(jnp.sqrt(jnp.sum(jnp.square(v), axis=-1)))
