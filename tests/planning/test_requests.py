@@ -20,6 +20,8 @@ from jumpyworld.planning import (
     Task,
     UnconditionalProposal,
     Uniform,
+    ZeroShot,
+    base,
     decide,
     goal_task,
 )
@@ -178,6 +180,14 @@ def test_between_plans_the_policy_of_z1_acts_anew(key):
         (lambda p, k: p(k, np.zeros(2), Task(near, np.zeros((4, 2)))), r"\(4, 2\)"),
         (lambda p, k: p(k, np.zeros(2), Task(near, GOAL), budget_ms=-1), "budget_ms=-1"),
         (lambda p, k: p.batch(k[None], np.zeros((1, 2)), Task(near, GOAL)), "needs one each"),
+        (
+            lambda p, k: p.batch(k[None], np.zeros((2, 2)), Task(near, np.zeros((2, 2)))),
+            "keys: 1 for a batch of 2 states",
+        ),
+        (
+            lambda p, k: ZeroShot(Constant(0.0))(k, np.zeros(2), Task(near, np.zeros((2, 2)))),
+            r"ZeroShot: goal of shape \(2, 2\)",
+        ),
     ],
 )
 def test_bad_requests_are_refused_in_one_line(ask, named, key):
@@ -293,9 +303,20 @@ def test_policies_of_the_host_can_be_planned_with(key):
 
 
 def test_more_candidates_than_fit_are_taken_in_turns(key):
-    """A plan whose chains would need terabytes at once, were they not taken in turns."""
     task, state = Task(near, GOAL), np.zeros(2)
     whole = drifting()(key, state, task)
     turns = drifting(max_rows=12)(key, state, task)
     np.testing.assert_allclose(whole.candidate_values, turns.candidate_values, atol=1e-6)
     assert whole.chosen == turns.chosen
+
+
+def test_chains_beyond_any_memory_need_no_more_than_those_alive(key):
+    """A trillion chains: all at once, one of their arrays alone would be 8 TB."""
+
+    def temporary_bytes(candidates, samples):
+        planner = drifting(proposal=GoalProposal(candidates), search=Uniform(samples))
+        program = base._plan.lower(planner, key, jnp.zeros(2), Task(near, GOAL), None)
+        return program.compile().compiled.memory_analysis().temp_size_in_bytes
+
+    few = temporary_bytes(2**4, 2**16)
+    assert temporary_bytes(2**24, 2**16) < few + 2**24 * 2**8

@@ -106,6 +106,13 @@ def test_what_is_not_finite_never_wins(bad, key):
     assert not np.isfinite(plan.candidate_values[:3]).any()
 
 
+def test_rounds_may_be_a_list(key):
+    """As JSON and most users write them; what is compiled needs something hashable."""
+    planner = bandit([0.1, 0.9], Elimination([[2, 8], (1, 8)]))
+    assert planner.search == Elimination(((2, 8), (1, 8)))
+    assert planner(key, np.zeros(1), TASK).chosen == 1
+
+
 def test_budgets_stop_between_rounds_and_say_what_was_spent(key):
     search = Elimination(((8, 4), (4, 8), (2, 16)))
     planner = bandit(np.linspace(0.1, 0.9, 8), search)

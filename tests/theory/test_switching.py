@@ -175,6 +175,13 @@ def test_dtypes_are_kept_and_tracing_works():
     )
 
 
+def test_horizons_and_betas_may_be_any_sequence_of_numbers():
+    np.testing.assert_array_equal(
+        discounts_of_horizons(np.asarray([2, 4])), discounts_of_horizons([2, 4])
+    )
+    np.testing.assert_allclose(gsp_weights([0, 0], 0.9), [0.1, 0.09])
+
+
 def test_switching_probabilities_and_discounts_are_inverse():
     alphas = np.random.default_rng(0).uniform(size=7)
     betas = effective_discounts(alphas, 0.97)

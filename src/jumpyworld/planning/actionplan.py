@@ -50,6 +50,11 @@ class OneStep(eqx.Module):
 class ActionPlan(CompPlan):
     """Plans over primitive actions; the task must have a goal."""
 
+    @property
+    def first_horizon(self) -> float | None:
+        """None: z_1 is the goal itself, and no subgoal to be reached after one step."""
+        return None
+
     def __init__(
         self,
         world_model: Any,

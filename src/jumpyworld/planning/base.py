@@ -56,6 +56,14 @@ class AbstractPlanner(eqx.Module):
         """How many environments ``batch`` plans for side by side; the rest wait their turn."""
         return 2**30
 
+    @property
+    def first_horizon(self) -> float | None:
+        """Mean steps for which the first policy of a plan is meant to act; None if there is none.
+
+        It is z_1 that the episode should be at by then.
+        """
+        return None
+
     def check_widths(self, state_width: int, task: Task) -> None:
         """Raise PlanError where a state or goal cannot be what the planner's parts expect."""
 
@@ -129,6 +137,9 @@ class AbstractPlanner(eqx.Module):
             raise PlanError(
                 f"goal of shape {task.goal.shape}: a batch of {len(states)} states needs one each"
             )
+        if np.shape(keys)[:1] != states.shape[:1]:
+            many = np.shape(keys)[0] if np.ndim(keys) else "one"
+            raise PlanError(f"keys: {many} for a batch of {len(states)} states")
         if memory is None:
             goal = None if task.goal is None else task.goal[0]
             one = self.remember(as_key(keys[0]), states[0], Task(task.reward, goal))

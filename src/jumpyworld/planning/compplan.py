@@ -18,19 +18,19 @@ Shapes: M candidates, K segments, d state, da action, dz policy-encoding dimensi
 # Some of JAX's own signatures are only partly typed.
 # pyright: reportUnknownMemberType=false
 
-import time
 from collections.abc import Sequence
 from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import ConfigError, PlanError
 from jumpyworld.flows import Solver
 from jumpyworld.planning.base import AbstractPlanner
-from jumpyworld.planning.estimate import Question, candidate_values
+from jumpyworld.planning.budget import plan_within
+from jumpyworld.planning.checks import check_horizons, check_settings, check_widths
+from jumpyworld.planning.estimate import Question, candidate_totals
 from jumpyworld.planning.gsp import Tail, discounts_of_horizons, gsp_weights
 from jumpyworld.planning.plan import Memory, Plan
 from jumpyworld.planning.proposals import AbstractProposal
@@ -43,12 +43,18 @@ from jumpyworld.planning.repertoire import (
     rounded,
 )
 from jumpyworld.planning.search import (
-    Elimination,
     Pool,
     Search,
     Uniform,
     open_pool,
     play_round,
+)
+from jumpyworld.planning.standing import (
+    base_sequence,
+    best_of,
+    num_protected,
+    protected,
+    with_standing,
 )
 from jumpyworld.planning.tasks import Task
 
@@ -142,14 +148,8 @@ class CompPlan(AbstractPlanner):
         """
         betas = discounts_of_horizons(horizons)
         weights = gsp_weights(betas, discount, tail)
-        trained = float(getattr(ghm, "gamma_max", 1.0))
-        for horizon, beta in zip(horizons, betas.tolist(), strict=True):
-            if beta > trained + 1e-6 and not allow_extrapolation:
-                raise ConfigError(
-                    f"horizons: {horizon:g} steps (beta={beta:g}) is beyond the "
-                    f"{1 / (1 - trained):g} steps that the model was trained for "
-                    f"(gamma_max={trained:g}); allow_extrapolation=True asks anyway"
-                )
+        if not allow_extrapolation:
+            check_horizons(horizons, betas.tolist(), ghm)
         model = rounded(ghm, precision)
         self.repertoire = Repertoire(model, policy, solver, num_steps, action_limit)
         self.base, self.proposal = base, proposal
@@ -158,40 +158,7 @@ class CompPlan(AbstractPlanner):
         self.objective, self.include_base = objective, include_base
         self.warm_start, self.margin, self.when_all_zero = warm_start, margin, when_all_zero
         self.max_rows = max_rows
-        self._check_settings()
-
-    def _check_settings(self) -> None:
-        def require(ok: bool, text: str) -> None:
-            if not ok:
-                raise ConfigError(text)
-
-        require(self.objective in ("q", "v"), f"objective={self.objective!r}: must be 'q' or 'v'")
-        ways_out = ("base", "candidate")
-        text = f"when_all_zero={self.when_all_zero!r}: must be 'base' or 'candidate'"
-        require(self.when_all_zero in ways_out, text)
-        require(self.warm_start >= 0, f"warm_start={self.warm_start}: must be at least 0")
-        require(self.margin >= 0, f"margin={self.margin:g}: must be at least 0")
-        require(
-            self.margin == 0 or self.include_base or self.warm_start > 0,
-            f"margin={self.margin:g}: needs include_base or warm_start, to compare with",
-        )
-        require(
-            self.warm_start <= self.proposal.count,
-            f"warm_start={self.warm_start}: exceeds the {self.proposal.count} candidates",
-        )
-        steps = self.repertoire.num_steps
-        require(steps is None or steps >= 1, f"num_steps={steps}: must be at least 1")
-        most = max([s for _, s in self.search.schedule(self.num_candidates)] + [self.search.fresh])
-        require(
-            self.max_rows >= most,
-            f"max_rows={self.max_rows}: below the {most} samples of one candidate",
-        )
-        if isinstance(self.search, Elimination):
-            first = self.search.rounds[0][0]
-            require(
-                first >= self.proposal.count,
-                f"rounds: the first takes {first} of {self.proposal.count} candidates",
-            )
+        check_settings(self)
 
     @property
     def num_candidates(self) -> int:
@@ -204,20 +171,14 @@ class CompPlan(AbstractPlanner):
         widest = max(count * n for count, n in self.search.schedule(self.num_candidates))
         return max(1, self.max_rows // widest)
 
+    @property
+    def first_horizon(self) -> float | None:
+        """Mean steps of the first segment."""
+        return float(1 / (1 - self.betas[0]))
+
     def check_widths(self, state_width: int, task: Task) -> None:
         """Raise PlanError where a state or goal cannot be what the model and policy expect."""
-        for part in (self.repertoire.model, self.repertoire.policy):
-            width = getattr(part, "observation_dim", state_width)
-            if width != state_width:
-                raise PlanError(
-                    f"state: has {state_width} values, {type(part).__name__} has states of {width}"
-                )
-        width = getattr(self.repertoire.policy, "z_dim", None)
-        goal = task.goal
-        if self.include_base and goal is not None and width not in (None, goal.shape[-1]):
-            raise PlanError(
-                f"goal of shape {goal.shape}: the last dimension must be {width}, as z's"
-            )
+        check_widths(self, state_width, task)
 
     def plan(
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, memory: Memory | None
@@ -232,25 +193,20 @@ class CompPlan(AbstractPlanner):
     def open(
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, memory: Memory | None
     ) -> Pool:
-        """Draw the candidates and their first actions.
-
-        They stand in this order: the base policy's, the remembered ones, the proposed ones.
-        """
+        """Draw the candidates and their first actions."""
         keys = jax.random.split(key, 2)
         z = self.proposal.sample(keys[0], self._question(state, task))
-        if self.warm_start:
-            # Without a last plan, proposals stand in: shapes are the same in every call.
-            fill = z[: self.warm_start]
-            kept = fill if memory is None else _or(memory, fill)
-            # The first subgoal of a sequence may have been reached by now.
-            onward = jnp.concatenate([kept[:, 1:], kept[:, -1:]], axis=1)
-            z = jnp.concatenate([kept, onward, z])
-        if self.include_base:
-            z = jnp.concatenate([_base_sequence(z, task)[None], z])
+        z = with_standing(
+            z, task, memory, include_base=self.include_base, warm_start=self.warm_start
+        )
         states = jnp.broadcast_to(state, (len(z), *state.shape))
         actions = self.repertoire.act(keys[1], states, z[:, 0])
-        rounds = self.search.schedule(self.num_candidates)
-        return open_pool(z, actions, self._protected(memory), len(rounds))
+        held = jnp.zeros(len(z), bool)
+        if self.margin > 0:
+            held = protected(
+                memory, len(z), include_base=self.include_base, warm_start=self.warm_start
+            )
+        return open_pool(z, actions, held, len(self.search.schedule(len(z))))
 
     def play(
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, pool: Pool, number: int
@@ -263,7 +219,7 @@ class CompPlan(AbstractPlanner):
             self.search,
             number,
             shared_action=self.objective == "q",
-            protects=0 if self.margin == 0 else 2 if self.warm_start else 1,
+            protects=num_protected(self.warm_start) if self.margin > 0 else 0,
             max_rows=self.max_rows,
         )
 
@@ -272,20 +228,14 @@ class CompPlan(AbstractPlanner):
     ) -> Plan:
         """Choose among the candidates of the last round."""
         fresh_key, act_key = jax.random.split(key)
-        scores = jnp.where(pool.alive, pool.scores, jnp.full_like(pool.scores, -jnp.inf))
-        best = jnp.argmax(scores)
-        if self.margin > 0:
-            held = jnp.argmax(jnp.where(pool.protected, scores, jnp.full_like(scores, -jnp.inf)))
-            enough = scores[held] + self.margin * jnp.abs(scores[held])
-            worthless = ~pool.protected.any() | ~jnp.isfinite(scores[held])
-            best = jnp.where(worthless | (scores[best] > enough), best, held)
+        best, scores = best_of(pool, self.margin)
         z, action, value = pool.z[best], pool.actions[best], scores[best]
         if self.objective == "v":
             action = self.repertoire.act(act_key, state[None], z[:1])[0]
         if self.search.fresh:
             value = self._fresh_value(fresh_key, state, task, pool, best)
-        chosen, nothing = best.astype(jnp.int32), pool.no_reward
-        base_z = _base_sequence_or_none(pool.z, task)
+        chosen, nothing = best, pool.no_reward
+        base_z = base_sequence(pool.z, task)
         if base_z is not None and self.when_all_zero == "base":
             base = self.repertoire.policy if self.base is None else self.base
             limit = self.repertoire.action_limit
@@ -344,42 +294,15 @@ class CompPlan(AbstractPlanner):
         memory: Memory | None,
     ) -> Plan:
         """Play rounds while the next one is expected to end in time."""
-        if not budget_ms >= 0:
-            raise PlanError(f"budget_ms={budget_ms:g}: must be at least 0")
-        start = time.perf_counter()
-        open_key, play_key, end_key = jax.random.split(key, 3)
-        pool = _open(self, open_key, state, task, memory)
-        jax.block_until_ready(pool)
-        opened, chains = time.perf_counter(), 0
-        for number, (count, samples) in enumerate(self.search.schedule(self.num_candidates)):
-            now = time.perf_counter()
-            expected = (now - opened) / chains * count * samples if chains else 0.0
-            if number and (now - start + expected) * 1e3 > budget_ms:
-                break
-            pool = _play(self, play_key, state, task, pool, number)
-            jax.block_until_ready(pool)
-            chains += count * samples
-        return _conclude(self, end_key, state, task, pool)
+        return plan_within(self, budget_ms, key, state, task, memory)
 
     def _question(self, state: Array, task: Task) -> Question:
         return Question(self.repertoire, task, state, self.betas, self.weights)
 
-    def _protected(self, memory: Memory | None) -> Bool[Array, " M"]:
-        """Say which candidates a margin protects: the last plan, or else the base policy."""
-        nobody = jnp.zeros(self.num_candidates, bool)
-        if self.margin == 0:
-            return nobody
-        first = int(self.include_base)
-        base = nobody.at[0].set(self.include_base)
-        if not self.warm_start or memory is None:
-            return base
-        last = nobody.at[jnp.asarray([first, first + self.warm_start])].set(True)
-        return jnp.where(memory.valid, last, base)
-
     def _fresh_value(
         self, key: PRNGKeyArray, state: Array, task: Task, pool: Pool, best: Array
     ) -> Array:
-        values = candidate_values(
+        total = candidate_totals(
             key,
             self._question(state, task),
             pool.actions[best][None] if self.objective == "q" else None,
@@ -388,37 +311,10 @@ class CompPlan(AbstractPlanner):
             common_noise=False,
             max_rows=self.max_rows,
         )
-        return values.mean()
+        return total[0] / self.search.fresh
 
     def _evaluations(self, pool: Pool) -> Array:
         segments = pool.z.shape[1]
         chains = pool.spent.sum(dtype=jnp.int32) + self.search.fresh
         jumps = chains * segments + self.proposal.jumps(segments)
         return jumps * self.repertoire.evaluations_per_jump
-
-
-_open = eqx.filter_jit(CompPlan.open)
-_play = eqx.filter_jit(CompPlan.play)
-_conclude = eqx.filter_jit(CompPlan.conclude)
-
-
-def _or(memory: Memory, fill: Array) -> Array:
-    return jnp.where(memory.valid, memory.z.astype(fill.dtype), fill)
-
-
-def _base_sequence_or_none(z: Array, task: Task) -> Array | None:
-    """Return z_k = g for all k [K, dz], or None where the goal cannot be a z."""
-    goal = task.goal
-    if goal is None or goal.shape != z.shape[2:]:
-        return None
-    return jnp.broadcast_to(goal.astype(z.dtype), z.shape[1:])
-
-
-def _base_sequence(z: Array, task: Task) -> Array:
-    base = _base_sequence_or_none(z, task)
-    if base is None:
-        shape = None if task.goal is None else task.goal.shape
-        raise PlanError(
-            f"include_base: needs a goal of shape {z.shape[2:]} as z's, the task's is {shape}"
-        )
-    return base

@@ -109,7 +109,7 @@ def chain_values(
     return sequence_value(rewards.T, question.weights.astype(rewards.dtype))
 
 
-def candidate_values(
+def candidate_totals(
     key: PRNGKeyArray,
     question: Question,
     actions: Float[Array, "M da"] | None,
@@ -118,8 +118,8 @@ def candidate_values(
     *,
     common_noise: bool,
     max_rows: int,
-) -> Float[Array, "M N"]:
-    """Return N estimates of the value of each candidate.
+) -> Float[Array, " M"]:
+    """Return the sum of N estimates of the value of each candidate.
 
     Args:
         key: randomness.
@@ -136,7 +136,8 @@ def candidate_values(
     def one(candidate: tuple[PRNGKeyArray | None, Array | None, Array]) -> Array:
         own_key, action, sequence = candidate
         chosen = key if own_key is None else own_key
-        return chain_values(chosen, question, action, sequence, num_samples)
+        # Summed at once: of all candidates together, only a number each is ever alive.
+        return chain_values(chosen, question, action, sequence, num_samples).sum()
 
     return in_turns(one, (keys, actions, z), max(1, max_rows // num_samples))
 

@@ -57,7 +57,7 @@ def discounts_of_horizons(horizons: Sequence[float]) -> Float[np.ndarray, " K"]:
             raise ConfigError(
                 f"horizons[{position}]={horizon:g}: must be a finite number of steps, at least 1"
             )
-    if not horizons:
+    if not len(horizons):
         raise ConfigError("horizons=(): a sequence needs at least one policy")
     return 1.0 - 1.0 / np.asarray(horizons, np.float64)
 
@@ -108,7 +108,8 @@ def sequence_value(
         rewards: r(S_k) of one chain per row [..., K].
         weights: of ``gsp_weights`` [K].
     """
-    return rewards @ weights
+    # Accelerators may round the factors of a product to ten bits unless told not to.
+    return jnp.matmul(rewards, weights, precision="highest")
 
 
 def _check_discounts(betas: Any, discount: float) -> None:
@@ -116,7 +117,8 @@ def _check_discounts(betas: Any, discount: float) -> None:
         raise ConfigError(f"discount={discount:g}: must lie in (0, 1)")
     if isinstance(betas, Tracer):
         return
-    slack = 4 * float(np.finfo(np.asarray(betas).dtype).eps)
+    # Whole numbers have no precision of their own; in float64 they are exact.
+    slack = 4 * float(np.finfo(np.result_type(np.asarray(betas).dtype, np.float16)).eps)
     for beta in np.asarray(betas, np.float64).tolist():
         if not 0 <= beta < 1:
             raise ConfigError(f"beta={beta:g}: must lie in [0, 1)")

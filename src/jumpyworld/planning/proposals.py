@@ -25,9 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import ConfigError, PlanError
+from jumpyworld.errors import ConfigError
 from jumpyworld.planning.estimate import Question
-from jumpyworld.planning.tasks import optional_floats
+from jumpyworld.planning.tasks import optional_floats, vector_goal
 
 
 class AbstractProposal(eqx.Module):
@@ -79,7 +79,7 @@ class _AbstractChain(AbstractProposal):
         keys = jax.random.split(key, len(question.betas))
         z = jnp.swapaxes(jax.lax.scan(step, start, (keys, question.betas))[1], 0, 1)
         if self.append_goal:
-            goal = goal_of(question, type(self).__name__)
+            goal = vector_goal(question.task, type(self).__name__)
             z = z.at[:, -1].set(jnp.broadcast_to(goal, z[:, -1].shape))
         return z
 
@@ -104,7 +104,7 @@ class GoalProposal(_AbstractChain):
     ) -> Float[Array, "M d"]:
         """Draw z_k for each z_{k-1}."""
         act_key, jump_key = jax.random.split(key)
-        goal = goal_of(question, "GoalProposal") if self.goal is None else self.goal
+        goal = vector_goal(question.task, "GoalProposal") if self.goal is None else self.goal
         goals = jnp.broadcast_to(goal, (self.number, *goal.shape))
         actions = question.repertoire.act(act_key, places, goals)
         return question.repertoire.jump(jump_key, places, actions, goals, beta)
@@ -168,7 +168,7 @@ class HighLevelProposal(_AbstractChain):
         self, key: PRNGKeyArray, question: Question, places: Float[Array, "M d"], beta: Array
     ) -> Float[Array, "M d"]:
         """Draw z_k for each z_{k-1}."""
-        goal = goal_of(question, "HighLevelProposal")
+        goal = vector_goal(question.task, "HighLevelProposal")
         return self.policy.propose(key, places, jnp.broadcast_to(goal, places.shape))
 
 
@@ -236,7 +236,7 @@ class BaseProposal(AbstractProposal):
 
     def sample(self, key: PRNGKeyArray, question: Question) -> Float[Array, "M K dz"]:
         """Return g, over and over."""
-        goal = goal_of(question, "BaseProposal")
+        goal = vector_goal(question.task, "BaseProposal")
         return jnp.broadcast_to(goal, (self.number, len(question.betas), *goal.shape))
 
 
@@ -295,20 +295,6 @@ class MixtureProposal(AbstractProposal):
     def jumps(self, num_segments: int) -> int:
         """Return how many samples of the model the candidates cost."""
         return sum(part.jumps(num_segments) for part in self.parts)
-
-
-def goal_of(question: Question, who: str) -> Float[Array, " dz"]:
-    """Return the task's goal as a z.
-
-    Raises:
-        PlanError: the task has none, or one that is not a vector.
-    """
-    goal = question.task.goal
-    if goal is None:
-        raise PlanError(f"{who}: goal=None; this needs a task with a goal")
-    if goal.ndim != 1:
-        raise PlanError(f"{who}: goal of shape {goal.shape}; must be a vector, as z is")
-    return goal
 
 
 def _check_count(proposal: AbstractProposal, number: int) -> None:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError
-from jumpyworld.planning.estimate import Question, candidate_values
+from jumpyworld.planning.estimate import Question, candidate_totals
 
 Rounds = tuple[tuple[int, int], ...]
 """(count, samples) of each round."""
@@ -75,6 +75,9 @@ class Elimination:
     fresh: int = 0
 
     def __post_init__(self) -> None:
+        # Searches are compared and hashed to find compiled programs, which lists cannot be.
+        rounds = tuple((count, samples) for count, samples in self.rounds)
+        object.__setattr__(self, "rounds", rounds)
         if not self.rounds:
             raise ConfigError("rounds=(): must have at least one round")
         for count, samples in self.rounds:
@@ -179,7 +182,7 @@ def play_round(
         picks = jax.lax.top_k(scores, count)[1]
     else:
         picks = jnp.arange(len(pool.z))
-    values = candidate_values(
+    totals = candidate_totals(
         jax.random.fold_in(key, number),
         question,
         pool.actions[picks] if shared_action else None,
@@ -191,7 +194,7 @@ def play_round(
     return Pool(
         pool.z,
         pool.actions,
-        pool.totals.at[picks].add(values.sum(1).astype(pool.totals.dtype)),
+        pool.totals.at[picks].add(totals.astype(pool.totals.dtype)),
         pool.spent.at[number, picks].set(samples),
         jnp.zeros_like(pool.alive).at[picks].set(True),
         pool.protected,

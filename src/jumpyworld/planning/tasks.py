@@ -85,6 +85,19 @@ def goal_task(domain: Domain, goal: Any) -> Task:
     return Task(reward, goal)
 
 
+def vector_goal(task: Task, who: str) -> Float[Array, " dz"]:
+    """Return a task's goal as a z that a policy can aim at.
+
+    Raises:
+        PlanError: the task has none, or one that is not a vector.
+    """
+    if task.goal is None:
+        raise PlanError(f"{who}: goal=None; this needs a task with a goal")
+    if task.goal.ndim != 1:
+        raise PlanError(f"{who}: goal of shape {task.goal.shape}; must be a vector, as z is")
+    return task.goal
+
+
 def optional_floats(goal: Any) -> Array | None:
     """Return a goal as an array, or None as None.
 

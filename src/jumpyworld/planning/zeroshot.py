@@ -7,11 +7,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import PlanError
 from jumpyworld.planning.base import AbstractPlanner
 from jumpyworld.planning.plan import Memory, Plan
 from jumpyworld.planning.repertoire import SampleActions, draw_actions
-from jumpyworld.planning.tasks import Task
+from jumpyworld.planning.tasks import Task, vector_goal
 
 
 class ZeroShot(AbstractPlanner):
@@ -31,9 +30,7 @@ class ZeroShot(AbstractPlanner):
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, memory: Memory | None
     ) -> Plan:
         """Return pi_g's action; the sequence is g alone, and nothing is estimated or spent."""
-        if task.goal is None or task.goal.ndim != 1:
-            raise PlanError("ZeroShot: goal=None; the base policy needs a goal to aim at")
-        z = task.goal[None]
+        z = vector_goal(task, "ZeroShot")[None]
         return Plan(
             action=draw_actions(self.policy, key, state[None], z, self.action_limit)[0],
             z=z,

@@ -1,0 +1,64 @@
+"""What CompPlan refuses, in one line that names the setting and its value."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from jumpyworld.errors import ConfigError, PlanError
+from jumpyworld.planning.search import Elimination
+from jumpyworld.planning.tasks import Task
+
+if TYPE_CHECKING:
+    from jumpyworld.planning.compplan import CompPlan
+
+
+def check_horizons(horizons: Sequence[float], betas: Sequence[float], model: Any) -> None:
+    """Raise ConfigError where a horizon is beyond what the model was trained for."""
+    trained = float(getattr(model, "gamma_max", 1.0))
+    for horizon, beta in zip(horizons, betas, strict=True):
+        if beta > trained + 1e-6:
+            raise ConfigError(
+                f"horizons: {horizon:g} steps (beta={beta:g}) is beyond the "
+                f"{1 / (1 - trained):g} steps that the model was trained for "
+                f"(gamma_max={trained:g}); allow_extrapolation=True asks anyway"
+            )
+
+
+def check_settings(planner: "CompPlan") -> None:
+    """Raise ConfigError where a setting is out of range, or two do not fit together."""
+    search, count, margin = planner.search, planner.proposal.count, planner.margin
+    steps, warm, rows = planner.repertoire.num_steps, planner.warm_start, planner.max_rows
+    most = max([s for _, s in search.schedule(planner.num_candidates)] + [search.fresh])
+    first = search.rounds[0][0] if isinstance(search, Elimination) else count
+    held = planner.include_base or warm > 0
+    for ok, text in (
+        (planner.objective in ("q", "v"), f"objective={planner.objective!r}: must be 'q' or 'v'"),
+        (
+            planner.when_all_zero in ("base", "candidate"),
+            f"when_all_zero={planner.when_all_zero!r}: must be 'base' or 'candidate'",
+        ),
+        (warm >= 0, f"warm_start={warm}: must be at least 0"),
+        (warm <= count, f"warm_start={warm}: exceeds the {count} candidates"),
+        (margin >= 0, f"margin={margin:g}: must be at least 0"),
+        (
+            margin == 0 or held,
+            f"margin={margin:g}: needs include_base or warm_start, to compare with",
+        ),
+        (steps is None or steps >= 1, f"num_steps={steps}: must be at least 1"),
+        (rows >= most, f"max_rows={rows}: below the {most} samples of one candidate"),
+        (first >= count, f"rounds: the first takes {first} of {count} candidates"),
+    ):
+        if not ok:
+            raise ConfigError(text)
+
+
+def check_widths(planner: "CompPlan", state_width: int, task: Task) -> None:
+    """Raise PlanError where a state or goal cannot be what the model and policy expect."""
+    for part in (planner.repertoire.model, planner.repertoire.policy):
+        width = getattr(part, "observation_dim", state_width)
+        if width != state_width:
+            raise PlanError(
+                f"state: has {state_width} values, {type(part).__name__} has states of {width}"
+            )
+    width, goal = getattr(planner.repertoire.policy, "z_dim", None), task.goal
+    if planner.include_base and goal is not None and width not in (None, goal.shape[-1]):
+        raise PlanError(f"goal of shape {goal.shape}: the last dimension must be {width}, as z's")
