@@ -45,6 +45,12 @@ def test_regret_by_hand():
     assert regret(np.zeros(3), 1) == 0.0
 
 
+def test_candidates_that_the_reference_cannot_judge_do_not_hide_regret():
+    values = np.asarray([0.0, 0.5, 1.0, np.nan])
+    assert regret(values, 1) == 1.0 and regret(values, 0) == 2.0
+    assert regret(values, 3) == 2.0  # as bad as the worst
+
+
 def test_many_chains_choose_better_than_one_and_elimination_nearly_as_well():
     methods = {
         "one": (Method("one", ""), 1),

@@ -88,6 +88,11 @@ def test_paired_gains_over_seeds():
     diff, ends = found.success[Cell.make("cube-2", "gcbc", "compplan")].paired
     assert (diff, *ends) == pytest.approx((0.3, 0.25, 0.4))
     assert "| +.30 [+.25, +.40] |" in report.markdown(found)
+    # Seeds of unlike precision: variances add up, not widths.
+    wide = [{**rows[0], "diff_ci95": [0.2, 0.4]}, {**rows[1], "diff_ci95": [0.0, 0.6]}]
+    ends = collected(*wide).success[Cell.make("cube-2", "gcbc", "compplan")].paired[1]
+    half = (0.1**2 + 0.3**2) ** 0.5 / 2
+    assert ends == pytest.approx((0.3 - half, 0.3 + half))
     without = {k: v for k, v in rows[0].items() if k != "diff"}
     assert collected(*rows[1:], without).success[found.success.copy().popitem()[0]].paired is None
 

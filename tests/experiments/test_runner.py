@@ -210,3 +210,23 @@ def test_a_stage_that_does_not_listen_is_killed(bench):
     (bench.folder / "go").touch()
     time.sleep(0.3)
     assert len(bench.journal) == before
+
+
+def test_what_a_killed_sweep_leaves_running_keeps_the_next_one_out(bench):
+    """Two writers in one folder would be worse than waiting."""
+    process = sweep(bench)
+    wait_for(bench, lambda lines: len(lines) == 2)
+    process.kill()
+    process.wait(30)
+    with pytest.raises(ConfigError, match="left behind"):
+        bench.run(chain(bench))
+    (bench.folder / "go").touch()
+    wait_for(bench, lambda lines: len([line for line in lines if "end" in line]) == 2)
+    for _ in range(100):
+        time.sleep(0.05)  # the last line is written a little before the process is gone
+        try:
+            assert len(bench.run(chain(bench)).done) == 4
+            return
+        except ConfigError:
+            continue
+    raise AssertionError("the lock outlived the stages")

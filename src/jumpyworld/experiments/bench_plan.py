@@ -160,9 +160,15 @@ def picks(
 
 
 def regret(values: Float[np.ndarray, " M"], pick: int) -> float:
-    """Return how far below the best a pick is, relative to the spread; 0 where all are equal."""
-    spread = values.max() - values.mean()
-    return 0.0 if spread <= 0 else float((values.max() - values[pick]) / spread)
+    """Return how far below the best a pick is, relative to the spread; 0 where all are equal.
+
+    A candidate whose value is not finite counts as the worst, and not at all towards the spread.
+    """
+    sound = values[np.isfinite(values)]
+    if not sound.size or sound.max() <= sound.mean():
+        return 0.0
+    picked = values[pick] if np.isfinite(values[pick]) else sound.min()
+    return float((sound.max() - picked) / (sound.max() - sound.mean()))
 
 
 def measure_regret(

@@ -89,12 +89,11 @@ class Measured:
             if row.data.get("baseline") != "zero-shot" or diff is None or not ends:
                 return None
             found.append((float(diff), [float(end) for end in ends]))
-        mean, low, high = (math.fsum(values) / len(found) for values in (
-            [d for d, _ in found], [e[0] for _, e in found], [e[1] for _, e in found]
-        ))  # fmt: skip
-        # Independent episodes: half widths of a mean shrink with the root of the seeds.
-        root = math.sqrt(len(found))
-        return mean, (mean - (mean - low) / root, mean + (high - mean) / root)
+        mean = math.fsum(diff for diff, _ in found) / len(found)
+        # Independent episodes: variances add up, and so do squares of half widths.
+        below = math.hypot(*(diff - ends[0] for diff, ends in found)) / len(found)
+        above = math.hypot(*(ends[1] - diff for diff, ends in found)) / len(found)
+        return mean, (mean - below, mean + above)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     OUT/stages/NAME.json    what finished, under the digest of its command and all below it
     OUT/logs/NAME.log       everything a stage printed
-    OUT/lock                held by the live sweep
+    OUT/lock                held by the live sweep and its stages, whoever of them lives longest
 
 A stage that fails stops those that need it and no others. An interrupt is passed on to the running
 stages, each of which saves and ends; the same call continues.
@@ -93,7 +93,7 @@ def run(
         raise ConfigError(f"jobs={jobs}: must be at least 1")
     digests = fingerprints(stages, out)
     running: list[_Running] = []
-    with _locked(out):
+    with _locked(out) as lock:
         known = {each.name for each in stages if is_finished(each, digests[each.name], out)}
         outcome = Outcome(finished=[each.name for each in stages if each.name in known])
         waiting = [each for each in stages if each.name not in known]
@@ -105,7 +105,7 @@ def run(
                     running.remove(each)
                     _conclude(each, outcome, digests, out, say)
                 _block(waiting, outcome, say)
-                _start(waiting, running, outcome, jobs, prefix, out, environment, say)
+                _start(waiting, running, outcome, jobs, prefix, out, environment, lock, say)
                 if running:
                     time.sleep(POLL_S)
         except BaseException:
@@ -114,7 +114,7 @@ def run(
     return outcome
 
 
-def _start(waiting, running, outcome, jobs, prefix, out, environment, say) -> None:
+def _start(waiting, running, outcome, jobs, prefix, out, environment, lock, say) -> None:
     """Start what is ready, in order, while there is room."""
     ready = {*outcome.done, *outcome.finished}
     for stage in list(waiting):
@@ -130,7 +130,8 @@ def _start(waiting, running, outcome, jobs, prefix, out, environment, say) -> No
             except OSError as error:
                 raise unwritable(path, error) from error
             # In a session of its own: Ctrl-C in the terminal reaches us alone, so that a stage
-            # gets one interrupt, not two.
+            # gets one interrupt, not two. With the lock: a stage outlives a sweep that is killed,
+            # and until it ends no other sweep may write beside it.
             try:
                 process = subprocess.Popen(
                     [*prefix, *stage.command],
@@ -139,6 +140,7 @@ def _start(waiting, running, outcome, jobs, prefix, out, environment, say) -> No
                     stderr=subprocess.STDOUT,
                     env=None if environment is None else dict(environment),
                     start_new_session=True,
+                    pass_fds=(lock,),
                 )
             except OSError:
                 log.close()
@@ -200,7 +202,7 @@ def _stop(running: list[_Running], grace: float, say) -> None:
 
 
 @contextlib.contextmanager
-def _locked(out: Path) -> Iterator[None]:
+def _locked(out: Path) -> Iterator[int]:
     import fcntl  # not on Windows
 
     try:
@@ -212,8 +214,10 @@ def _locked(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ConfigError(f"{out}: another sweep is running here") from error
-        yield
+            raise ConfigError(
+                f"{out}: another sweep is running here, or a stage that a killed one left behind"
+            ) from error
+        yield file.fileno()
 
 
 def _record(out: Path, stage: Stage) -> Path:
