@@ -22,7 +22,7 @@ from jumpyworld.evaluation.planned import (
     success_fields,
 )
 from jumpyworld.evaluation.planners import make_planner, planner_settings
-from jumpyworld.evaluation.stats import Z95, paired_difference
+from jumpyworld.evaluation.stats import Z95, paired_difference, wilson
 from jumpyworld.evaluation.success import Success, episode_seed, evaluate
 from jumpyworld.planning import (
     GGPI,
@@ -191,8 +191,13 @@ def test_what_plans_say_is_counted(run, policy):
     assert seeing.evaluations == 4 * 2 * 2 + 4 * 2 and seeing.invalid == 0
     fields = success_fields(blind)
     assert fields["all_zero"] == 1.0 and fields["decisions"] == 24
-    assert fields["tasks"][1] == {"task": 3, "episodes": 2, "successes": 0}
+    interval = [round(end, 4) for end in wilson(0, 2)]
+    assert fields["tasks"][1] == {"task": 3, "episodes": 2, "successes": 0, "ci95": interval}
     assert "all_zero" not in success_fields(run(policy, max_steps=2))
+    # Subgoals one step of the model away, and so within the policy's first five steps.
+    near = run(compose(policy, horizons=(5, 40)), episodes=2, max_steps=12).decisions
+    assert near.z1_reached is not None and 0 <= near.z1_reached <= 1
+    assert run(policy, max_steps=2).decisions.z1_reached is None
 
 
 def test_decisions_by_hand():
@@ -205,11 +210,11 @@ def test_decisions_by_hand():
         stacked = dataclasses.replace(stacked, all_zero=np.asarray([True] * len(z)))
         return dataclasses.replace(stacked, z=np.asarray(z, np.float32)[:, None])
 
-    log.add(rows, np.zeros((2, 2)), plans([3.0, 4.0], [0.0, 1.0]))
-    log.add(rows, np.zeros((2, 2)), plans([3.0, 5.0], [0.0, 4.0]))
-    log.add(rows[1:], np.zeros((1, 2)), plans([0.0, 3.5]))
-    log.begin()
-    log.add(rows[1:], np.zeros((1, 2)), plans([0.0, 0.0]))
+    log.add(0, rows, np.zeros((2, 2)), plans([3.0, 4.0], [0.0, 1.0]))
+    log.add(1, rows, np.zeros((2, 2)), plans([3.0, 5.0], [0.0, 4.0]))
+    log.add(2, rows[1:], np.zeros((1, 2)), plans([0.0, 3.5]))
+    log.begin(4)
+    log.add(0, rows[1:], np.zeros((1, 2)), plans([0.0, 0.0]))
     found = log.summary()
     assert (found.plans, found.all_zero, found.dithering) == (6, 1.0, 1 / 3)
     assert found.z1_distance == pytest.approx((5 + 1 + np.sqrt(34) + 4 + 3.5 + 0) / 6)
@@ -343,6 +348,9 @@ def test_planners_by_name():
     low = make_planner("compplan", high, policy, ghm=model, whole=whole)
     assert low.base is whole and low.proposal.policy is whole and low.repertoire.policy is policy
     assert make_planner("zero-shot", high, policy, whole=whole).policy is whole
+    # Actions are proposed by pi_g, and a low level is not pi_g: far goals are none of its subgoals.
+    steps = make_planner("actionplan", high, policy, world_model=model, whole=whole)
+    assert steps.repertoire.policy is whole
     mixed = make_planner(
         "compplan", dataclasses.replace(settings, proposal="mixture"), policy, ghm=model
     )

@@ -112,7 +112,8 @@ class Eval:
     out: Path = Path("eval")
     """Folder for rows, outcomes and frames."""
     frames: bool = False
-    """Draw one episode of each task and planner into OUT/frames."""
+    """Draw one episode of each task and planner into OUT/frames; cubes with see-through samples of
+    the model, where OpenGL can render (MUJOCO_GL=egl without a display)."""
     overwrite: bool = False
     """Run planners again that OUT already has results of."""
 
@@ -288,7 +289,8 @@ class Eval:
         from jumpyworld.cli.models import training_minutes
 
         model = {"zero-shot": None, "actionplan": self.world_model}.get(planner, self.ghm)
-        paths = {"policy": self.policy, "world_model" if planner == "actionplan" else "ghm": model}
+        kind = "world_model" if planner == "actionplan" else "ghm"
+        paths = {"policy": self.policy.removesuffix(":low"), kind: model}
         found = {name: training_minutes(path) for name, path in paths.items() if path is not None}
         return {name: minutes for name, minutes in found.items() if minutes is not None}
 
@@ -315,13 +317,14 @@ class Eval:
     def _draw(
         self, domain: "Domain", contender: "Contender", planner: "AbstractPlanner", traces
     ) -> None:
+        from jumpyworld.cli.train_loop import warn
         from jumpyworld.errors import MissingExtraError
         from jumpyworld.evaluation.frames import draw_episodes
 
         path = self.out / "frames" / f"{contender.planner}-{contender.id}.png"
         title = f"{domain.alias}: {contender.planner}"
         try:
-            draw_episodes(domain, planner, traces, path, title)
+            draw_episodes(domain, planner, traces, path, title, warn=warn)
         except MissingExtraError as error:
             print(f"no frames: {error}", file=sys.stderr)
             return
@@ -339,7 +342,8 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("planner", no_wrap=True)
     titles = [f"task {task['task']}" for task in rows[0]["tasks"]]
-    titles += ["mean", "95%", "diff", "95%", "plan ms", "all zero", "dithering", "to z1"]
+    titles += ["mean", "95%", "diff", "95%", "plan ms", "all zero", "dithering"]
+    titles += ["to z1", "z1 reached"]
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
@@ -354,6 +358,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
             f"{row['plan_ms']:.3g}" if "plan_ms" in row else "-",
             *(_percent(row.get(name)) for name in ("all_zero", "dithering")),
             f"{row['z1_distance']:.3g}" if "z1_distance" in row else "-",
+            _percent(row.get("z1_reached")),
         )
     console.print(table)
 

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jumpyworld.domains import Domain
+from jumpyworld.evaluation.arrivals import Arrivals
 from jumpyworld.planning import Plan
 
 # A subgoal that moves by more than this many tolerances between two plans is another subgoal.
@@ -34,6 +35,7 @@ class Decisions:
         dithering: share of plans whose z_1 is farther than ``jump`` from that of the plan before.
         jump: that distance.
         z1_distance: mean distance from the state to z_1.
+        z1_reached: share of plans whose z_1 was reached within the first horizon; see ``arrivals``.
         evaluations: network evaluations of a plan.
         invalid: candidates of a plan whose value is not finite.
         weight_sum: how much of the future a plan looks at, from 0 to 1.
@@ -47,6 +49,7 @@ class Decisions:
     dithering: float | None
     jump: float
     z1_distance: float | None
+    z1_reached: float | None
     evaluations: float
     invalid: float
     weight_sum: float
@@ -55,12 +58,15 @@ class Decisions:
 class DecisionLog:
     """Adds up what plans say while episodes run."""
 
-    def __init__(self, domain: Domain, jump: float | None = None):
+    def __init__(
+        self, domain: Domain, jump: float | None = None, *, first_horizon: float | None = None
+    ):
         """Begin with nothing.
 
         Args:
             domain: whose goal coordinates count.
             jump: distance beyond which z_1 has jumped; a few tolerances by default.
+            first_horizon: steps within which z_1 should be reached; None for no such thing.
         """
         self._domain = domain
         self._jump = JUMP_TOLERANCES * domain.tolerance if jump is None else jump
@@ -69,10 +75,12 @@ class DecisionLog:
         self._seconds: list[float] = []
         self._distances, self._jumps, self._pairs = 0.0, 0, 0
         self._last: dict[int, np.ndarray] = {}
+        self._arrivals = Arrivals(domain, first_horizon)
 
-    def begin(self) -> None:
+    def begin(self, environments: int) -> None:
         """Forget which plans came before: new episodes begin."""
         self._last = {}
+        self._arrivals.begin(environments)
 
     @contextmanager
     def timing(self, size: int, *, warm: bool) -> Iterator[None]:
@@ -84,11 +92,12 @@ class DecisionLog:
             self._seconds.append(time.perf_counter() - start)
 
     def add(
-        self, rows: Int[np.ndarray, " C"], states: Float[np.ndarray, "C d"], plans: Plan
+        self, step: int, rows: Int[np.ndarray, " C"], states: Float[np.ndarray, "C d"], plans: Plan
     ) -> None:
         """Add one plan for each of some environments.
 
         Args:
+            step: control steps since the episodes began.
             rows: which environments.
             states: where they are.
             plans: with arrays of NumPy and a leading axis C.
@@ -99,12 +108,17 @@ class DecisionLog:
         z = np.asarray(plans.z)[:, 0]
         if z.shape[-1] != self._domain.observation_dim:
             return  # z is no state here, and has no place
+        self._arrivals.plan(step, rows, z, np.asarray(plans.chosen) >= 0)
         self._distances += float(self._gap(z, states).sum())
         for row, subgoal in zip(rows.tolist(), z, strict=True):
             if row in self._last:
                 self._pairs += 1
                 self._jumps += bool(self._gap(subgoal, self._last[row]) > self._jump)
             self._last[row] = subgoal
+
+    def see(self, step: int, rows: Int[np.ndarray, " R"], states: Float[np.ndarray, "R d"]) -> None:
+        """Note where environments are after so many control steps."""
+        self._arrivals.see(step, rows, states)
 
     def _gap(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         gap = self._domain.goal_features(a) - self._domain.goal_features(b)
@@ -123,6 +137,7 @@ class DecisionLog:
             dithering=self._jumps / self._pairs if self._pairs else None,
             jump=self._jump,
             z1_distance=self._distances / plans if self._last else None,
+            z1_reached=self._arrivals.share,
             **means,
         )
 

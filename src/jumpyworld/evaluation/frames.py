@@ -1,11 +1,14 @@
 """Pictures of episodes as they went, one row or panel per task.
 
 Mazes show the way taken over the walls, and the subgoals of a few plans on it. Cube scenes are a
-strip of moments from above: solid squares are the cubes, outlines their targets, and pale dots what
-the model expected of the plan in force (paper: the figure with ghosted samples).
+strip of moments, as the simulator draws them, with arms and cubes that one can see through where
+the model expected the first policy of the plan to lead (paper: the figure of frames of an episode).
+Where nothing can be rendered they are drawn from above: solid squares are the cubes, outlines their
+targets, and pale dots the model's samples.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +22,25 @@ from jumpyworld.data.pictures import CUBES, DPI, INK, LINES, draw_walls, dress, 
 from jumpyworld.domains import CubeDomain, Domain, MazeDomain
 from jumpyworld.errors import ConfigError, MissingExtraError, unwritable
 from jumpyworld.evaluation.decisions import Trace
+from jumpyworld.evaluation.scenes import Camera, NoRendererError
 from jumpyworld.planning import AbstractPlanner, CompPlan, goal_task
 from jumpyworld.planning.estimate import Question, chain_states
 from jumpyworld.storage.files import atomic_file
+from jumpyworld.storage.runs import Warn, python_warning
 
 MOMENTS = 6  # plans shown of an episode
-GHOSTS = 24  # chains of the model shown for a plan
+DOTS, GHOSTS = 24, 6  # samples of the model shown for a plan: from above, and rendered
 PATH, PLAN, START, GOAL, WALL = LINES[0], LINES[4], LINES[2], LINES[1], "#c6cdd6"
 
 
 def draw_episodes(
-    domain: Domain, planner: AbstractPlanner, traces: Sequence[Trace], path: Path, title: str
+    domain: Domain,
+    planner: AbstractPlanner,
+    traces: Sequence[Trace],
+    path: Path,
+    title: str,
+    *,
+    warn: Warn = python_warning,
 ) -> None:
     """Draw recorded episodes into a PNG file, complete or not at all.
 
@@ -39,6 +50,7 @@ def draw_episodes(
         traces: the episodes, at least one.
         path: the file.
         title: above the picture.
+        warn: told in one line where scenes cannot be rendered.
 
     Raises:
         ConfigError: the domain is neither a maze nor a cube scene.
@@ -55,7 +67,8 @@ def draw_episodes(
     if isinstance(domain, MazeDomain):
         _draw_mazes(figure, domain, traces)
     elif isinstance(domain, CubeDomain):
-        _draw_strips(figure, domain, planner, traces)
+        with _camera(domain, warn) as camera:
+            _draw_strips(figure, domain, planner, traces, camera)
     else:
         raise ConfigError(f"{domain.alias}: frames are drawn of mazes and cubes alone")
     figure.suptitle(title, fontsize=11, color=INK)
@@ -73,25 +86,41 @@ def moments_of(trace: Trace) -> list[int]:
     return np.unique(np.linspace(0, plans - 1, min(plans, MOMENTS)).astype(int)).tolist()
 
 
-def imagine(domain: Domain, planner: CompPlan, trace: Trace, plan: int) -> Float[np.ndarray, "R d"]:
-    """Return states that the model expected when a plan was made: chains under its sequence.
+def imagine(
+    domain: Domain, planner: CompPlan, trace: Trace, plan: int, count: int
+) -> Float[np.ndarray, "R d"]:
+    """Return where the model expected the first policy of a plan to lead when it was made.
 
     Args:
         domain: whose reward was planned for.
         planner: with the model.
         trace: an episode of the planner.
         plan: number of the plan in the episode.
+        count: samples R.
     """
     task = goal_task(domain, trace.goal)
     state = jnp.asarray(trace.states[trace.plan_steps[plan]])
-    question = Question(planner.repertoire, task, state, planner.betas, planner.weights)
-    action, z = jnp.asarray(trace.actions[plan]), jnp.asarray(trace.z[plan])
-    return np.asarray(_chains(question, action, z)).reshape(-1, state.shape[-1])
+    betas, weights = planner.betas[:1], planner.weights[:1]
+    question = Question(planner.repertoire, task, state, betas, weights)
+    action, z = jnp.asarray(trace.actions[plan]), jnp.asarray(trace.z[plan][:1])
+    return np.asarray(_samples(question, action, z, count))
 
 
 @eqx.filter_jit
-def _chains(question: Question, action: Array, z: Array) -> Array:
-    return chain_states(jax.random.key(0), question, action, z, GHOSTS)[0]
+def _samples(question: Question, action: Array, z: Array, count: int) -> Array:
+    return chain_states(jax.random.key(0), question, action, z, count)[0][0]
+
+
+@contextlib.contextmanager
+def _camera(domain: CubeDomain, warn: Warn) -> Iterator[Camera | None]:
+    try:
+        camera = Camera(domain)
+    except NoRendererError as error:
+        warn(f"{error}; cubes are drawn from above instead")
+        yield None
+        return
+    with contextlib.closing(camera):
+        yield camera
 
 
 def _draw_mazes(figure: Any, domain: MazeDomain, traces: Sequence[Trace]) -> None:
@@ -120,9 +149,14 @@ def _draw_mazes(figure: Any, domain: MazeDomain, traces: Sequence[Trace]) -> Non
 
 
 def _draw_strips(
-    figure: Any, domain: CubeDomain, planner: AbstractPlanner, traces: Sequence[Trace]
+    figure: Any,
+    domain: CubeDomain,
+    planner: AbstractPlanner,
+    traces: Sequence[Trace],
+    camera: Camera | None,
 ) -> None:
-    figure.set_size_inches(1.5 * MOMENTS + 0.6, 2.3 * len(traces) + 0.4)
+    width, height, count = (2.4, 2.1, GHOSTS) if camera else (1.5, 2.3, DOTS)
+    figure.set_size_inches(width * MOMENTS + 0.6, height * len(traces) + 0.4)
     panels = figure.subplots(len(traces), MOMENTS, squeeze=False, sharex=True, sharey=True)
     for row, trace in zip(panels, traces, strict=True):
         plans = moments_of(trace)
@@ -130,8 +164,12 @@ def _draw_strips(
             step = trace.plan_steps[plan]
             ghosts = None
             if isinstance(planner, CompPlan):
-                ghosts = imagine(domain, planner, trace, plan)
-            _draw_table(axes, domain, trace.states[step], trace.goal, ghosts)
+                ghosts = imagine(domain, planner, trace, plan, count)
+            if camera:
+                axes.imshow(camera.picture(trace.states[step], trace.goal, ghosts))
+                axes.set(xticks=(), yticks=())
+            else:
+                _draw_table(axes, domain, trace.states[step], trace.goal, ghosts)
             axes.set_title(f"step {step}", fontsize=8, color=INK)
         row[0].set_ylabel(_caption(trace), fontsize=8, color=INK)
         for axes in row[len(plans) :]:

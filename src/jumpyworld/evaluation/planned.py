@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jumpyworld.errors import JumpyError, data_error, unwritable
-from jumpyworld.evaluation.stats import paired_difference
+from jumpyworld.evaluation.stats import paired_difference, wilson
 from jumpyworld.evaluation.success import Success
 from jumpyworld.storage.files import write_json
 from jumpyworld.storage.manifest import JSON_LIMIT, parse_json, read_bytes, sha256_json
@@ -156,11 +156,11 @@ def success_fields(success: Success) -> dict[str, Any]:
         facts = {name: facts[name] for name in ("plan_ms", "batch_ms", "batch")}
     return {
         "tasks": [
-            {"task": task, "episodes": n, "successes": k}
+            {"task": task, "episodes": n, "successes": k, "ci95": _ends(wilson(k, n))}
             for task, (k, n) in zip(success.task_ids, success.tasks, strict=True)
         ],
         "mean": round(success.mean, 4),
-        "ci95": [round(end, 4) for end in success.ci95],
+        "ci95": _ends(success.ci95),
         "episode_steps": round(float(success.steps.mean()), 1),
         "decisions": plans,
         **{name: _rounded(value) for name, value in facts.items() if value is not None},
@@ -170,8 +170,11 @@ def success_fields(success: Success) -> dict[str, Any]:
 def difference_fields(baseline: str, ours: Outcomes, theirs: Outcomes) -> dict[str, Any]:
     """Return what a row says of the same episodes with the baseline."""
     diff, interval = paired_difference(ours.success, theirs.success)
-    ends = [round(end, 4) for end in interval]
-    return {"baseline": baseline, "diff": round(diff, 4), "diff_ci95": ends}
+    return {"baseline": baseline, "diff": round(diff, 4), "diff_ci95": _ends(interval)}
+
+
+def _ends(interval: tuple[float, float]) -> list[float]:
+    return [round(end, 4) for end in interval]
 
 
 def _rounded(value: float) -> float:

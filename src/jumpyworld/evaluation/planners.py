@@ -153,7 +153,7 @@ def make_planner(
         ghm: the policy's model; compplan, gpi and ggpi need one.
         world_model: a one-step model; actionplan needs one.
         whole: where ``policy`` is the low level of a hierarchy, that hierarchy: it acts by itself,
-            proposes subgoals, and acts where there is no plan.
+            proposes subgoals or actions, and acts where there is no plan.
 
     Raises:
         ConfigError: a model is missing, or a setting is wrong.
@@ -173,7 +173,7 @@ def make_planner(
             raise ConfigError("world-model is missing: actionplan plans with one")
         return ActionPlan(
             world_model,
-            policy,
+            policy if whole is None else whole,
             action_horizon=settings.action_horizon,
             candidates=settings.candidates,
             **common,

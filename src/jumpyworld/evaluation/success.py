@@ -116,7 +116,7 @@ def evaluate(
     jobs = [(task, episode) for task in task_ids for episode in range(episodes)]
     limit = max_steps or domain.max_episode_steps
     steps, done = np.full(len(jobs), limit), np.zeros(len(jobs), bool)
-    log, traces = DecisionLog(domain), []
+    log, traces = DecisionLog(domain, first_horizon=planner.first_horizon), []
     made = nullcontext(envs) if envs else open_environments(domain, len(jobs), workers)
     with made as envs:
         lanes = envs.num_envs
@@ -137,7 +137,7 @@ def evaluate(
             for t in range(limit):
                 actions = pilot.act(t, np.flatnonzero(~over), states)
                 states, success = envs.step(actions)
-                pilot.look(states, success, ~over)
+                pilot.look(t + 1, states, success, ~over)
                 won = np.flatnonzero(success & ~over)
                 steps[first + won], done[first + won] = t + 1, True
                 over |= success
@@ -171,15 +171,19 @@ class _Pilot:
         self._size, self._every, self._log, self._warm = size, replan_every, log, warm
         self._plans: Plan | None = None
         self._traces: dict[int, Trace] = {}
-        log.begin()
+        log.begin(len(goals))
 
     def record(self, row: int, task: int, state: Float[np.ndarray, " d"]) -> Trace:
         """Return the trace that an environment's episode will fill."""
         self._traces[row] = Trace(task, self._goals[row], states=[state])
         return self._traces[row]
 
-    def look(self, states: Float[np.ndarray, "E d"], success: np.ndarray, ran: np.ndarray) -> None:
-        """Add what a step led to, for those who ran."""
+    def look(
+        self, step: int, states: Float[np.ndarray, "E d"], success: np.ndarray, ran: np.ndarray
+    ) -> None:
+        """Add where ``step`` steps led to, for those who ran."""
+        rows = np.flatnonzero(ran)
+        self._log.see(step, rows, states[rows])
         for row, trace in self._traces.items():
             if ran[row]:
                 trace.states.append(states[row])
@@ -207,7 +211,7 @@ class _Pilot:
         with self._log.timing(self._size, warm=self._warm or t > 0):
             chosen, made = decide(self._planner, keys, places, task, **ask)
         made = jax.tree.map(lambda x: np.asarray(x)[: len(rows)], made)
-        self._log.add(rows, states[rows], made)
+        self._log.add(t, rows, states[rows], made)
         self._keep(rows, made)
         for i, row in enumerate(rows.tolist()):
             if row in self._traces:
