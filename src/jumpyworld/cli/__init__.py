@@ -42,8 +42,9 @@ def run(argv: Sequence[str] | None = None) -> int:
     from jumpyworld.cli.report import Report
     from jumpyworld.cli.sweep import Sweep
     from jumpyworld.cli.train import Train
+    from jumpyworld.cli.view import View
 
-    commands = Demo | Data | Train | Export | Eval | Fidelity | Sweep | Report | Bench | Info
+    commands = Demo | Data | Train | Export | Eval | Fidelity | Sweep | Report | Bench | View | Info
     verbs = tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[commands]]
     try:
         command = tyro.cli(

@@ -1,0 +1,63 @@
+"""uvicorn around the app: one process, small limits, nothing logged that could hold a token."""
+
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from jumpyworld.errors import ConfigError
+from jumpyworld.viewer.app import make_app
+from jumpyworld.viewer.engine import Engine
+from jumpyworld.viewer.guard import Door, bracketed
+
+CONNECTIONS = 64
+MESSAGE_BYTES = 16 * 1024
+
+
+def serve(engine: Engine, door: Door, ready: Callable[[str], None]) -> None:
+    """Serve the page until interrupted.
+
+    Args:
+        engine: computes.
+        door: where to listen and whom to let in.
+        ready: called with the page's address once it listens.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
+    server, listening, address = make_server(engine, door)
+    ready(address)
+    server.run(sockets=[listening])
+
+
+def make_server(engine: Engine, door: Door) -> tuple[uvicorn.Server, socket.socket, str]:
+    """Return a server, the socket that it is to listen on, and the page's address."""
+    family = socket.AF_INET6 if ":" in door.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((door.host, door.port))
+    except OSError as error:
+        listening.close()
+        raise ConfigError(
+            f"--host {door.host} --port {door.port}: cannot listen there ({error.strerror}); "
+            "another port, or --port 0 for any free one"
+        ) from error
+    port = listening.getsockname()[1]
+    config = uvicorn.Config(
+        make_app(engine, door),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=2,
+        ws="websockets-sansio",
+        ws_max_size=MESSAGE_BYTES,
+        h11_max_incomplete_event_size=MESSAGE_BYTES,
+        lifespan="on",
+    )
+    # The token stands behind '#': browsers keep that part to themselves, so no log ever sees it.
+    secret = "" if door.token is None else f"#token={door.token}"
+    return uvicorn.Server(config), listening, f"http://{bracketed(door.host)}:{port}/{secret}"
