@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jumpyworld.cli import run
+from jumpyworld.experiments import bench_plan
 from jumpyworld.experiments.bench_plan import (
     METHODS,
     Method,
@@ -11,6 +12,7 @@ from jumpyworld.experiments.bench_plan import (
     measure_regret,
     regret,
 )
+from jumpyworld.experiments.references import References
 from jumpyworld.planning import Task
 from jumpyworld.planning.presets import PlanningPreset
 from jumpyworld.storage.rows import read_rows
@@ -70,6 +72,30 @@ def test_many_chains_choose_better_than_one_and_elimination_nearly_as_well():
     assert out["one"]["regret"] > 0.25 > 0.1 > out["uniform"]["regret"]
     assert out["elimination"]["regret"] < 0.15
     assert out["uniform"]["agreement"] > out["one"]["agreement"]
+
+
+def test_a_reference_is_kept_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    planners = {"few": make_planner(METHODS[0], Dice(), Proposer(), PRESET, 2**16)}
+    tasks, states = [Task(reward, -np.ones(1))] * 6, np.zeros((6, 1), np.float32)
+
+    def measure(count, identity="same", warn=None):
+        store = References(tmp_path, {"who": identity}, warn)
+        return measure_regret(planners["few"], planners, states[:count], tasks[:count], store=store)
+
+    whole = measure_regret(planners["few"], planners, states, tasks)
+    judged = []
+    once = bench_plan._reference
+    monkeypatch.setattr(bench_plan, "_reference", lambda *args: judged.append(1) or once(*args))
+    measure(4)  # as far as an interrupted run came
+    assert len(judged) == 4 and len(list(tmp_path.rglob("state-*.npz"))) == 4
+    assert measure(6) == whole and len(judged) == 6
+    assert measure(6) == whole and len(judged) == 6
+    # What is damaged is judged again, with a warning; another identity has a folder of its own.
+    said = []
+    sorted(tmp_path.rglob("state-*.npz"))[2].write_bytes(b"half a fi")
+    assert measure(6, warn=said.append) == whole and len(judged) == 7 and len(said) == 1
+    measure(1, "other")
+    assert len(judged) == 8 and len(list(tmp_path.iterdir())) == 2
 
 
 def test_states_where_all_candidates_are_alike_are_left_out_and_counted():

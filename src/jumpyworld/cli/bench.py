@@ -83,6 +83,9 @@ class BenchPlan:
     """States and goals for the regret come from its validation split."""
     states: int = 50
     """How many of them."""
+    reference: Path | None = None
+    """Folder where the reference's findings are kept, state by state: after an interruption, or
+    with other methods, only states that are missing are judged again."""
     only: tuple[str, ...] = ()
     """Methods (default: all); the first is the reference of the ratios."""
     candidates: int | None = None

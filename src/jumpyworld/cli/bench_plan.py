@@ -1,7 +1,7 @@
 """What ``jumpy bench plan`` does: gather a model, a policy and states, and measure."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,8 +12,10 @@ from jumpyworld import data, domains
 from jumpyworld.errors import ConfigError
 from jumpyworld.experiments import bench_plan as bench
 from jumpyworld.experiments.bench_train import one_step_policy
+from jumpyworld.experiments.references import References
 from jumpyworld.ghm import GeometricHorizonModel, GHMConfig, GHMSpec
-from jumpyworld.planning import goal_task, planning_preset
+from jumpyworld.planning import PlanningPreset, goal_task, planning_preset
+from jumpyworld.storage.tensors import digest
 
 if TYPE_CHECKING:
     from jumpyworld.cli.bench import BenchPlan
@@ -36,9 +38,13 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
         raise ConfigError("--ghm, --policy and --dataset: give all three, or none of them")
     methods = [known[name] for name in flags.only] or list(bench.METHODS)
     domain = domains.get(flags.domain)
-    ghm, policy, name, states, goals = (
-        _random(flags, domain) if flags.ghm is None else _trained(flags, domain)
-    )
+    if flags.ghm is None:
+        ghm, policy, name, states, goals = _random(flags, domain)
+        fingerprints = ()
+    else:
+        model, found, states, goals = _trained(flags, domain)
+        ghm, policy, name = model.model, found.policy, found.name
+        fingerprints = (model.fingerprint, found.fingerprint)
     preset = planning_preset(flags.domain, name)
     changes = {"candidates": flags.candidates, "samples": flags.samples}
     preset = dataclasses.replace(
@@ -59,6 +65,7 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
             states,
             tasks,
             seed=flags.seed,
+            store=_store(flags, many, fingerprints, states, goals),
             progress=lambda done, total: say(f"regret: {done} of {total} states"),
         )
     first = measured[methods[0].name]["plan_ms"]
@@ -99,13 +106,33 @@ def _random(flags: "BenchPlan", domain: domains.Domain):
 
 
 def _trained(flags: "BenchPlan", domain: domains.Domain):
+    from jumpyworld.cli.models import load_ghm
     from jumpyworld.cli.train_loop import warn
-    from jumpyworld.loading import load, load_policy
+    from jumpyworld.loading import load_policy
 
     found = load_policy(str(flags.policy), domain.name, warn=warn)
     assert flags.ghm is not None and flags.dataset is not None
+    model = load_ghm(flags.ghm, domain, found)
     val = data.load(flags.dataset, split="val")
     rng = np.random.default_rng(flags.seed)
     rows, goals = rng.choice(val.valid_indices, (2, flags.states))
-    observations = val.observations
-    return load(flags.ghm), found.policy, found.name, observations[rows], observations[goals]
+    return model, found, val.observations[rows], val.observations[goals]
+
+
+def _store(
+    flags: "BenchPlan", preset: PlanningPreset, fingerprints: Sequence[str], states, goals
+) -> References | None:
+    """Return where the reference is kept: by all that decides it."""
+    if flags.reference is None:
+        return None
+    from jumpyworld.cli.train_loop import warn
+
+    identity = {
+        "domain": flags.domain,
+        "fingerprints": list(fingerprints),
+        "preset": dataclasses.asdict(preset),
+        "method": dataclasses.asdict(bench.METHODS[0]),
+        "pairs": digest({"states": np.asarray(states), "goals": np.asarray(goals)}),
+        "seed": flags.seed,
+    }
+    return References(flags.reference, identity, warn)

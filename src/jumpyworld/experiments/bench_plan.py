@@ -22,12 +22,13 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError
+from jumpyworld.experiments.references import Judged, References
 from jumpyworld.flows import Solver
 from jumpyworld.planning import CompPlan, Elimination, GoalProposal, Task, Uniform, fast_search
 from jumpyworld.planning.presets import PlanningPreset
 from jumpyworld.planning.proposals import AbstractProposal, UnconditionalProposal
 from jumpyworld.planning.repertoire import Precision
-from jumpyworld.planning.search import Pool
+from jumpyworld.planning.search import Pool, open_pool
 
 REFERENCE = 4
 
@@ -178,6 +179,7 @@ def measure_regret(
     tasks: Sequence[Task],
     *,
     seed: int = 0,
+    store: References | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Return each planner's regret and agreement with the reference, over states.
@@ -191,6 +193,7 @@ def measure_regret(
         states: raw units.
         tasks: one for each state, with the same reward function.
         seed: of everything.
+        store: where the reference's findings are looked up and kept.
         progress: called with (states done, all).
     """
     if len(states) != len(tasks):
@@ -200,21 +203,35 @@ def measure_regret(
     for i, (state, task) in enumerate(zip(states, tasks, strict=True)):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), i), 3)
         state = jnp.asarray(state)
-        pool = _open(reference, keys[0], state, task)
-        values = np.asarray(_judge(reference, keys[1], state, task, pool).means, np.float64)
-        values = np.where(np.isfinite(values), values, -np.inf)
-        if values.max() <= values.mean():
+        judged = store.read(i) if store else None
+        if judged is None:
+            judged = _reference(reference, keys[0], keys[1], state, task)
+            if store:
+                store.write(i, judged)
+        z, values = jnp.asarray(judged.z), np.asarray(judged.values, np.float64)
+        pool = open_pool(z, jnp.asarray(judged.actions), jnp.zeros(len(z), bool), 1)
+        sound = values[np.isfinite(values)]
+        if not sound.size or sound.max() <= sound.mean():
             flat += 1
         else:
             for name, planner in planners.items():
                 pick = picks(planner, keys[2], state, task, pool)
-                found[name].append((regret(values, pick), pick == int(values.argmax())))
+                found[name].append((regret(values, pick), pick == int(np.nanargmax(values))))
         progress(i + 1, len(states))
     return {
         "flat": flat,
         "states": len(states) - flat,
         **{name: _summary(rows) for name, rows in found.items()},
     }
+
+
+def _reference(
+    planner: CompPlan, open_key: PRNGKeyArray, key: PRNGKeyArray, state: Array, task: Task
+) -> Judged:
+    pool = _judge(planner, key, state, task, _open(planner, open_key, state, task))
+    values = np.asarray(pool.means)
+    values = np.where(np.isfinite(values), values, np.nan)
+    return Judged(np.asarray(pool.z), np.asarray(pool.actions), values)
 
 
 def _summary(rows: list[tuple[float, bool]]) -> dict[str, float]:
