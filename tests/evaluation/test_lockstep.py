@@ -44,6 +44,26 @@ def test_a_finished_episode_stands_still_and_keeps_its_success():
         assert success.tolist() == [True, False]
 
 
+def test_closing_in_the_middle_of_a_step_is_silent(capfd):
+    """As after Ctrl-C: workers that have nobody left to answer to say nothing."""
+    envs = Lockstep(domains.get("pointmaze-medium"), 2, workers=2)
+    envs.reset([{"seed": i, "task": 1} for i in range(2)])
+    for pipe in envs._pipes:
+        pipe.send_bytes(b"step")
+    envs.close()
+    assert all(process.exitcode == 0 for process in envs._processes)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_worker_that_is_gone_is_one_line():
+    with Lockstep(domains.get("pointmaze-medium"), 2, workers=2) as envs:
+        envs.reset([{"seed": i, "task": 1} for i in range(2)])
+        envs._processes[1].kill()
+        envs._processes[1].join()
+        with pytest.raises(JumpyError, match="a worker process ended unexpectedly"):
+            envs.step(np.zeros((2, 2)))
+
+
 def test_an_environments_failure_is_named():
     with Lockstep(domains.get("pointmaze-medium"), 1, workers=1) as envs:
         with pytest.raises(JumpyError, match="Task ID must be"):

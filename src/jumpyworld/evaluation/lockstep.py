@@ -11,6 +11,7 @@ that shapes never change and nothing recompiles.
 Shapes: E environments, d state, da action dimensions.
 """
 
+import contextlib
 import json
 import multiprocessing
 import signal
@@ -107,13 +108,13 @@ class Lockstep:
         return self._arrays["observations"].copy(), self._arrays["success"][:, 0] > 0
 
     def _command(self, texts: list[str]) -> None:
-        for pipe, text in zip(self._pipes, texts, strict=True):
-            pipe.send_bytes(text.encode())
-        for pipe in self._pipes:
-            try:
-                answer = pipe.recv_bytes().decode()
-            except EOFError:
-                raise JumpyError("a worker process ended unexpectedly (out of memory?)") from None
+        try:
+            for pipe, text in zip(self._pipes, texts, strict=True):
+                pipe.send_bytes(text.encode())
+            answers = [pipe.recv_bytes().decode() for pipe in self._pipes]
+        except (EOFError, OSError):
+            raise JumpyError("a worker process ended unexpectedly (out of memory?)") from None
+        for answer in answers:
             if answer != "done":
                 raise JumpyError(f"an environment failed: {answer}")
 
@@ -165,19 +166,23 @@ def _work(pipe, name, memory, shapes, rows, terminate_at_goal: bool) -> None:
         arrays["success"][row] = float(info["success"])
         running[i] = not terminated
 
+    # A parent that closes its end, perhaps before the answer, wants nothing more.
+    with contextlib.suppress(EOFError, OSError):
+        _serve(pipe, reset, step, running)
+
+
+def _serve(pipe, reset, step, running: list[bool]) -> None:
     while True:
-        try:
-            verb, _, text = pipe.recv_bytes().decode().partition(" ")
-        except EOFError:
-            return
+        verb, _, text = pipe.recv_bytes().decode().partition(" ")
+        answer = "done"
         try:
             if verb == "reset":
                 for i, episode in enumerate(json.loads(text)):
                     reset(i, episode)
             else:
-                for i in range(len(envs)):
+                for i in range(len(running)):
                     if running[i]:
                         step(i)
-            pipe.send_bytes(b"done")
         except Exception as error:  # told to the parent, which raises it there
-            pipe.send_bytes(f"{type(error).__name__}: {error}".encode())
+            answer = f"{type(error).__name__}: {error}"
+        pipe.send_bytes(answer.encode())
