@@ -21,17 +21,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jumpyworld.data.relabel import GoalMixture, geometric_offsets, sample_goal_indices
 from jumpyworld.data.sampling import DeviceData, sample_transitions
+from jumpyworld.ghm.ahead import Jumped, targets
 from jumpyworld.ghm.batch import GHMBatch, SupportsSample, sample_draws
 from jumpyworld.ghm.config import GHMConfig
-from jumpyworld.ghm.losses import Metrics, matching_loss
+from jumpyworld.ghm.losses import Metrics, regression_loss
 from jumpyworld.ghm.model import GeometricHorizonModel
-from jumpyworld.ghm.sampled_terms import (
-    Jumped,
-    SampledLayout,
-    draw_discounts,
-    draw_terms,
-    sampled_terms_loss,
-)
 from jumpyworld.ghm.spec import GHMSpec
 from jumpyworld.storage.schema import from_json
 from jumpyworld.storage.trees import from_arrays
@@ -79,11 +73,13 @@ def init(key: PRNGKeyArray, config: GHMConfig, spec: GHMSpec, policy: SupportsSa
     del policy
     model = GeometricHorizonModel(config, spec, key=key)
     opt_state = optimiser(config).init(eqx.filter(model.field, eqx.is_inexact_array))
-    jumped = None
-    if config.jumps == "ahead" and config.layout.hc > 0:
-        widths = (spec.observation_dim, spec.action_dim, spec.z_dim)
-        jumped = Jumped.none_yet(SampledLayout.of(config).hc, *widths)
-    return GHMState(jnp.zeros((), jnp.int32), model, copy_arrays(model), opt_state, jumped)
+    return GHMState(
+        jnp.zeros((), jnp.int32),
+        model,
+        copy_arrays(model),
+        opt_state,
+        Jumped.none_yet(config, spec),
+    )
 
 
 def sample_batch(
@@ -172,23 +168,16 @@ def step(
     """
     batch_key, loss_key = jax.random.split(key)
     rate = target_rate(state.step, config)
-    if config.terms == "sampled":
-        gamma_key, terms_key = jax.random.split(loss_key)
-        gamma = draw_discounts(gamma_key, config)
-        batch = sample_batch(data, batch_key, config, state.model.z_dim, gamma)
-        terms, jumped = draw_terms(
-            state.target, batch, gamma, terms_key, config, policy, state.jumped
-        )
-        state = eqx.tree_at(lambda s: s.jumped, state, jumped, is_leaf=lambda x: x is None)
-        return descend(
-            state, lambda model: sampled_terms_loss(model, terms, config), optimiser(config), rate
-        )
     draw_key, policy_key = jax.random.split(loss_key)
     draws = sample_draws(draw_key, config, state.model.observation_dim)
     batch = sample_batch(data, batch_key, config, state.model.z_dim, draws.gamma)
+    batch, draws, terms, jumped = targets(
+        state.target, batch, draws, policy_key, config, policy, state.jumped
+    )
+    state = eqx.tree_at(lambda s: s.jumped, state, jumped, is_leaf=lambda node: node is None)
 
     def loss_fn(model):
-        return matching_loss(model, state.target, batch, draws, policy_key, config, policy)
+        return regression_loss(model, terms, batch, draws, config)
 
     return descend(state, loss_fn, optimiser(config), rate)
 

@@ -67,10 +67,8 @@ class GHMConfig:
         uncond_source: what unconditional rows learn from: ``bootstrap`` (paper), whose fixed point
             redraws the behaviour at every state, or ``trajectory``, the state that the data
             reached at a geometric time; see ``algorithm.trajectory_futures``.
-        terms: ``weighted`` (paper: every term of every row, times its weight) or ``sampled`` (one
-            term per row, drawn with its weight; see ``sampled_terms``).
-        jumps: with sampled terms, when S+ of a consistency row is drawn: ``now``, or ``ahead``,
-            one step before it is learnt from, which halves the evaluations in a row.
+        jumps: when S+ of a consistency row is drawn: ``now``, or ``ahead``, one step before the row
+            is learnt from, which halves the evaluations in a row; see ``ahead``.
         reduction: ``sum`` (squared norm, paper) or ``mean`` over state dimensions.
         z_source: ``goals`` (states of the dataset) or ``one_hot`` (a finite set of policies).
         goal_trajectory: share of goals from the row's own future; the rest is random. Paper 0.5.
@@ -114,7 +112,6 @@ class GHMConfig:
     uncond_fraction: float = 0.1
     mask_action: bool = True
     uncond_source: Literal["bootstrap", "trajectory"] = "bootstrap"
-    terms: Literal["weighted", "sampled"] = "weighted"
     jumps: Literal["now", "ahead"] = "now"
     reduction: Literal["sum", "mean"] = "sum"
     z_source: ZSource = "goals"
@@ -147,12 +144,8 @@ class GHMConfig:
                 "uncond_source=trajectory: needs mask_action, as nothing is known of "
                 "the actions on the way"
             )
-        if self.terms == "sampled":
-            _require(self, "mask_action", self.mask_action, "True with terms=sampled")
-            ok = self.bootstrap_grid != "through"
-            _require(self, "bootstrap_grid", ok, "scaled or fixed with terms=sampled")
-        ok = self.jumps == "now" or self.terms == "sampled"
-        _require(self, "jumps", ok, "now, unless terms=sampled")
+        ok = self.jumps == "now" or self.bootstrap_grid != "through"
+        _require(self, "bootstrap_grid", ok, "scaled or fixed with jumps=ahead")
         for name in ("data_scale", "embed_scale", "learning_rate", "adam_eps"):
             _require(self, name, getattr(self, name) > 0, "above 0")
         for name in ("weight_decay", "grad_clip"):

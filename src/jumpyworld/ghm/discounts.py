@@ -13,22 +13,9 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.ghm.config import DiscountLaw
-
-
-def law_cdf(
-    gamma: Float[np.ndarray, " n"], law: DiscountLaw, gamma_min: float, gamma_max: float
-) -> Float[np.ndarray, " n"]:
-    """Return the chance that a law on [gamma_min, gamma_max] draws at most each ``gamma``."""
-    uniform = (gamma - gamma_min) / (gamma_max - gamma_min)
-    low, high = -math.log1p(-gamma_min), -math.log1p(-gamma_max)
-    log_uniform = (-np.log1p(-gamma) - low) / (high - low)
-    if law == "mixture":
-        return 0.5 * (uniform + log_uniform)
-    return uniform if law == "uniform" else log_uniform
 
 
 def sample_discounts(

@@ -52,6 +52,10 @@ class Regression(eqx.Module):
     velocity: Float[Array, "rows d"]
 
 
+Terms = tuple[Regression, Regression, Regression | None]
+"""One-step, beta-bootstrap and gamma-bootstrap; None without consistency rows."""
+
+
 def mixture_weights(beta, gamma):
     """Return the weights of the three TD-HC terms; they sum to one.
 
@@ -188,7 +192,7 @@ def regressions(
     key: PRNGKeyArray,
     config: GHMConfig,
     policy: SupportsSample,
-) -> tuple[Regression, Regression, Regression | None]:
+) -> Terms:
     """Return the regressions of the three terms; all of it is the target network's work.
 
     Args:
@@ -201,8 +205,9 @@ def regressions(
 
     Returns:
         One-step and beta-bootstrap [B] and gamma-bootstrap [H] regressions; None for the last
-        without consistency rows.
+        without consistency rows. No gradient passes them.
     """
+    target = rounded(target, config)
     hc, c = config.layout.hc, config.layout.conditional
     next_key, plus_key = jax.random.split(key)
     s_next, z = batch.next_observations, batch.z[:c]
@@ -217,13 +222,18 @@ def regressions(
         target, condition, draws.x0_beta, draws.t, draws.x0_jump, config
     )
     if hc == 0:
-        return one_step, beta, None
+        return jax.lax.stop_gradient((one_step, beta, None))
     s_plus = target.state_normaliser.denormalise(jumps)
     a_plus = policy.sample(plus_key, s_plus, z[:hc])
     gamma = gamma_bootstrap_target(
         target, s_plus, a_plus, z[:hc], draws.gamma[:hc], draws.x0_gamma, draws.t[:hc], config
     )
-    return one_step, beta, gamma
+    return jax.lax.stop_gradient((one_step, beta, gamma))
+
+
+def rounded(model: GeometricHorizonModel, config: GHMConfig) -> GeometricHorizonModel:
+    """Return the model in the precision that its training computes in."""
+    return model if config.precision == "fp32" else model.with_inner_layers(jnp.bfloat16)
 
 
 def matching_loss(
@@ -236,18 +246,26 @@ def matching_loss(
     policy: SupportsSample,
 ) -> tuple[Float[Array, ""], Metrics]:
     """Return the TD-HC loss for given draws; see ``td_hc_loss``."""
+    terms = regressions(target, batch, draws, key, config, policy)
+    return regression_loss(model, terms, batch, draws, config)
+
+
+def regression_loss(
+    model: GeometricHorizonModel, terms: Terms, batch: GHMBatch, draws: Draws, config: GHMConfig
+) -> tuple[Float[Array, ""], Metrics]:
+    """Return the weighted sum of the terms' errors; all of it is the online network's work.
+
+    Paper: Eq. td-hc, given its targets.
+    """
     hc, c = config.layout.hc, config.layout.conditional
-    if config.precision == "bf16":
-        model, target = (net.with_inner_layers(jnp.bfloat16) for net in (model, target))
-    one_step, beta, gamma = jax.lax.stop_gradient(
-        regressions(target, batch, draws, key, config, policy)
-    )
+    model = rounded(model, config)
+    _, beta, gamma = terms
     actions = batch.actions[:c] if config.mask_action else batch.actions
     condition = batch_condition(model, batch.observations, actions, batch.z[:c], draws.gamma)
     # One pass over the points of all terms: a third of the launches of one pass each.
-    terms = [one_step, beta] if gamma is None else [one_step, beta, gamma]
-    counts = [len(term.x) for term in terms]
-    points = jax.tree.map(lambda *parts: jnp.concatenate(parts), *terms)
+    there = [term for term in terms if term is not None]
+    counts = [len(term.x) for term in there]
+    points = jax.tree.map(lambda *parts: jnp.concatenate(parts), *there)
     spread = jax.tree.map(
         lambda leaf: jnp.concatenate([leaf[:n] for n in counts]), (draws.t, condition)
     )

@@ -1,0 +1,182 @@
+"""TD-HC targets with the jumps drawn one step ahead, so that no ODE solve waits for another.
+
+    step k    consistency rows drawn and jumped at step k - 1, all other rows fresh:
+              one solve for   beta-bootstraps to t        (S', A', beta)
+                              gamma-bootstraps to t       (S+, A+, gamma)    S+ from step k - 1
+                              jumps to 1 of fresh rows    (S', A', beta)     kept for step k + 1
+
+Drawn within the step (``losses.regressions``), a gamma-bootstrap starts where the jump ended, and a
+step takes two solves in a row; here it takes one, of as many rows.
+
+Deviation: S+ comes from the target network of the step before. At the first step no row has jumped,
+and consistency rows are plain ones (beta = gamma).
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from jumpyworld.ghm.batch import Draws, GHMBatch, SupportsSample
+from jumpyworld.ghm.config import GHMConfig
+from jumpyworld.ghm.losses import (
+    Regression,
+    Terms,
+    batch_condition,
+    one_step_target,
+    regressions,
+    rounded,
+)
+from jumpyworld.ghm.model import GeometricHorizonModel
+from jumpyworld.ghm.spec import GHMSpec
+
+
+class Jumped(eqx.Module):
+    """Consistency rows that wait for their gradient step, H of them, in raw units.
+
+    Attributes:
+        batch: the rows.
+        a_next: A' [H, da].
+        s_plus: S+, where they jumped [H, d].
+        a_plus: A+ [H, da].
+        beta: discounts of the jumps [H].
+        gamma: discounts being learnt [H].
+        ready: whether there are any yet.
+    """
+
+    batch: GHMBatch
+    a_next: Float[Array, "H da"]
+    s_plus: Float[Array, "H d"]
+    a_plus: Float[Array, "H da"]
+    beta: Float[Array, " H"]
+    gamma: Float[Array, " H"]
+    ready: Bool[Array, ""]
+
+    @classmethod
+    def none_yet(cls, config: GHMConfig, spec: GHMSpec) -> "Jumped | None":
+        """Return what training starts with; None where it needs none."""
+        rows = config.layout.hc
+        if config.jumps == "now" or rows == 0:
+            return None
+
+        def blank(*widths: int) -> list[Array]:
+            return [jnp.zeros((rows, width)) for width in widths]
+
+        d, da = spec.observation_dim, spec.action_dim
+        batch = GHMBatch(*blank(d, da, d, da, spec.z_dim))
+        discounts = (jnp.zeros(rows), jnp.zeros(rows))
+        return cls(batch, *blank(da, d, da), *discounts, ready=jnp.zeros((), bool))
+
+
+def regressions_ahead(
+    target: GeometricHorizonModel,
+    fresh: GHMBatch,
+    draws: Draws,
+    key: PRNGKeyArray,
+    config: GHMConfig,
+    policy: SupportsSample,
+    waiting: Jumped,
+) -> tuple[GHMBatch, Draws, Terms, Jumped]:
+    """Return what a step learns from, and the rows that the next step will.
+
+    Paper: the three terms of Eq. td-hc.
+
+    Args:
+        target: target network.
+        fresh: rows in the order of ``config.layout``; the consistency rows among them jump.
+        draws: times, discounts and noise.
+        key: randomness of the policy.
+        config: layout and solver.
+        policy: whose future is learnt.
+        waiting: the consistency rows of this step.
+
+    Returns:
+        Rows and draws with the consistency rows exchanged, their terms, and the rows that jumped.
+    """
+    target = rounded(target, config)
+    hc, c = config.layout.hc, config.layout.conditional
+    next_key, plus_key = jax.random.split(key)
+    a_fresh = policy.sample(next_key, fresh.next_observations[:c], fresh.z[:c])
+    if not config.mask_action:
+        a_fresh = jnp.concatenate([a_fresh, fresh.next_actions[c:]])
+    first = jax.tree.map(lambda leaf: leaf[:hc], eqx.tree_at(_inside, fresh, None, is_leaf=_none))
+    unjumped = Jumped(
+        first,
+        a_fresh[:hc],
+        first.next_observations,
+        a_fresh[:hc],
+        draws.gamma[:hc],
+        draws.gamma[:hc],
+        waiting.ready,
+    )
+    now = jax.tree.map(lambda w, u: jnp.where(waiting.ready, w, u), waiting, unjumped)
+
+    def exchange(rows, with_rows):
+        return rows.at[: len(with_rows)].set(with_rows)
+
+    batch = eqx.tree_at(_inside, fresh, None, is_leaf=_none)
+    batch = jax.tree.map(exchange, batch, now.batch)
+    batch = eqx.tree_at(_inside, batch, fresh.inside, is_leaf=_none)
+    a_next = exchange(a_fresh, now.a_next)
+    used = eqx.tree_at(
+        lambda d: (d.beta, d.gamma),
+        draws,
+        (exchange(draws.beta, now.beta), exchange(draws.gamma, now.gamma)),
+    )
+
+    z = batch.z[:c]
+    conditions = (
+        batch_condition(target, batch.next_observations, a_next, z, used.beta),
+        batch_condition(target, now.s_plus, now.a_plus, z[:hc], now.gamma),
+        batch_condition(target, first.next_observations, a_fresh[:hc], first.z, draws.beta[:hc]),
+    )
+    condition = jax.tree.map(lambda *parts: jnp.concatenate(parts), *conditions)
+    t = jnp.concatenate([used.t, used.t[:hc]])
+    ends = jnp.concatenate([t, jnp.ones_like(t[:hc])])
+    noise = jnp.concatenate([draws.x0_beta, draws.x0_gamma, draws.x0_jump])
+    steps, grid = config.train_steps, config.bootstrap_grid
+    flow = jax.vmap(lambda x0, t, c: target.flow(x0, t, c, num_steps=steps, grid=grid))
+    x = flow(noise, ends, condition)
+    x, jumps = x[: len(t)], x[len(t) :]
+    v = jax.vmap(target.velocity)(x, t, jax.tree.map(lambda leaf: leaf[: len(t)], condition))
+
+    one_step = one_step_target(
+        target.state_normaliser.normalise(batch.next_observations), draws.x0_one_step, draws.t
+    )
+    rows = len(draws.t)
+    terms = (one_step, Regression(x[:rows], v[:rows]), Regression(x[rows:], v[rows:]))
+    s_plus = target.state_normaliser.denormalise(jumps)
+    a_plus = policy.sample(plus_key, s_plus, first.z)
+    after = Jumped(
+        first,
+        a_fresh[:hc],
+        s_plus,
+        a_plus,
+        draws.beta[:hc],
+        draws.gamma[:hc],
+        ready=jnp.ones((), bool),
+    )
+    return jax.lax.stop_gradient((batch, used, terms, after))
+
+
+def targets(
+    target: GeometricHorizonModel,
+    batch: GHMBatch,
+    draws: Draws,
+    key: PRNGKeyArray,
+    config: GHMConfig,
+    policy: SupportsSample,
+    waiting: Jumped | None,
+) -> tuple[GHMBatch, Draws, Terms, Jumped | None]:
+    """Return ``regressions_ahead``, or within the step what ``losses.regressions`` returns."""
+    if waiting is None:
+        return batch, draws, regressions(target, batch, draws, key, config, policy), None
+    return regressions_ahead(target, batch, draws, key, config, policy, waiting)
+
+
+def _inside(batch: GHMBatch):
+    return batch.inside
+
+
+def _none(node) -> bool:
+    return node is None
