@@ -200,6 +200,13 @@ def test_what_plans_say_is_counted(run, policy):
     assert run(policy, max_steps=2).decisions.z1_reached is None
 
 
+def test_nearness_is_a_reward_where_the_goal_is_beyond_the_horizons(run, policy):
+    blind = compose(policy, horizons=(1, 1))
+    near = run(blind, episodes=1, reward="neg-distance").decisions
+    assert near.all_zero == 0.0 and near.plans == 2 * 6
+    assert run(blind, episodes=1, reward="indicator").decisions.all_zero == 1.0
+
+
 def test_decisions_by_hand():
     log = DecisionLog(MEDIUM, jump=2.0)
     rows = np.asarray([0, 3])
@@ -356,6 +363,13 @@ def test_planners_by_name():
     )
     assert isinstance(mixed, CompPlan) and isinstance(mixed.proposal, MixtureProposal)
     assert mixed.num_candidates == 8
+    for kind in ("goal", "unconditional", "high-level", "mixture"):
+        ends = dataclasses.replace(settings, proposal=kind, append_goal=True)
+        made = make_planner("compplan", ends, policy, ghm=model).proposal
+        parts = made.parts if kind == "mixture" else (made,)
+        assert all(part.append_goal for part in parts)
+    assert "append_goal" in ends.used_by("compplan")
+    assert "append_goal" not in settings.used_by("compplan")
     rounds = planner_settings(MEDIUM, "gcbc", search="elimination", candidates=256).rounds
     assert rounds == ((256, 16), (32, 48), (4, 192))
 

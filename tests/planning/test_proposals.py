@@ -183,3 +183,24 @@ def test_a_hierarchy_is_planned_with_through_its_low_level(spec, key):
     assert plan.all_zero and np.isfinite(plan.action).all()
     assert int(plan.evaluations) == 4 * 2 * 3 * 4
     assert planner.follow(key, np.zeros(2), plan).shape == (2,)
+
+
+def test_rewards_of_a_goal_task():
+    """Two cubes, one at its place and one 3 cm and 4 cm off in two directions."""
+    cube = domains.get("cube-2")
+    goal = np.zeros(cube.observation_dim, np.float32)
+    state = goal.copy()
+    state[[28, 29]] = 0.3, 0.4
+    states = jnp.stack([jnp.asarray(goal), jnp.asarray(state)])
+
+    def rewards(name):
+        return np.asarray(goal_task(cube, goal, name).rewards(states))
+
+    np.testing.assert_allclose(rewards("count"), [2, 1])
+    np.testing.assert_allclose(rewards("indicator"), [1, 0])
+    np.testing.assert_allclose(rewards("neg-distance"), [0, -0.5], atol=1e-6)
+    # One function for one domain: another goal compiles nothing.
+    one, other = (goal_task(cube, place, "neg-distance").reward for place in (goal, state))
+    assert one == other and hash(one) == hash(other)
+    with pytest.raises(ConfigError, match="reward='far'"):
+        goal_task(cube, goal, "far")

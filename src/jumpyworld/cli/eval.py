@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 #     --planner zero-shot compplan gpi --episodes 50 --out eval
 
 SETTINGS = (
-    "proposal", "search", "candidates", "samples", "horizons", "discount", "solver", "ode_steps",
-    "precision", "include_base", "warm_start", "margin", "tail", "objective", "when_all_zero",
-    "alpha", "gpi_chain", "action_horizon", "max_rows", "allow_extrapolation",
+    "proposal", "append_goal", "search", "candidates", "samples", "horizons", "discount",
+    "solver", "ode_steps", "precision", "include_base", "warm_start", "margin", "tail",
+    "objective", "when_all_zero", "alpha", "gpi_chain", "action_horizon", "max_rows",
+    "allow_extrapolation",
 )  # fmt: skip
 """Flags that are fields of ``PlannerSettings``."""
 
@@ -59,6 +60,10 @@ class Eval:
     """Control steps between plans (default: the paper's, 1); in between, pi of the plan's z_1."""
     proposal: Literal["goal", "unconditional", "high-level", "mixture"] | None = None
     """Where candidates come from."""
+    append_goal: bool = False
+    """Let every proposed sequence end with the goal."""
+    reward: Literal["count", "indicator", "neg-distance"] = "count"
+    """What planners maximise: cubes in place, all in place (mazes: the same), or nearness."""
     search: Literal["uniform", "elimination"] = "uniform"
     """Equal chains for every candidate, as in the paper, or rounds of elimination."""
     candidates: int | None = None
@@ -120,6 +125,7 @@ class Eval:
     def run(self) -> None:
         """Evaluate planner after planner, and print a table."""
         from jumpyworld import domains
+        from jumpyworld.cli.eval_table import print_table
         from jumpyworld.evaluation.planned import Outcomes, Results, difference_fields
         from jumpyworld.evaluation.success import open_environments
 
@@ -146,7 +152,9 @@ class Eval:
                         self._draw(domain, contender, planner, success.traces)
                     found = Outcomes(success.outcomes, success.steps)
                 else:
-                    print(f"{contender.planner}: already in {self.out} (--overwrite runs it again)")
+                    more = " and draws it" if self.frames else ""
+                    again = f"(--overwrite runs it again{more})"
+                    print(f"{contender.planner}: already in {self.out} {again}")
                 outcomes[contender.planner] = found
         baseline, theirs = self._baseline(contenders, outcomes, results)
         for contender, _ in contenders:
@@ -234,6 +242,7 @@ class Eval:
                 who["model"] = model.fingerprint[:16]
                 who["replan_every"] = every
                 who |= settings.used_by(name)
+                who |= {} if self.reward == "count" else {"reward": self.reward}
             contenders.append((Contender(name, who, episodes), planner))
         return contenders
 
@@ -264,6 +273,7 @@ class Eval:
                     envs=envs,
                     max_steps=self.max_steps,
                     replan_every=contender.who.get("replan_every", 1),
+                    reward=self.reward,
                     record=int(self.frames),
                     progress=update,
                 )
@@ -329,46 +339,6 @@ class Eval:
             print(f"no frames: {error}", file=sys.stderr)
             return
         print(f"frames: {path}")
-
-
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print success per task, mean, paired difference and what planning was like."""
-    from rich.console import Console
-    from rich.table import Table
-
-    # Into a file or a pipe a table is as wide as it needs to be; nothing is cut off.
-    width = None if sys.stdout.isatty() else 200
-    console = Console(highlight=False, markup=False, emoji=False, width=width)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("planner", no_wrap=True)
-    titles = [f"task {task['task']}" for task in rows[0]["tasks"]]
-    titles += ["mean", "95%", "diff", "95%", "plan ms", "all zero", "dithering"]
-    titles += ["to z1", "z1 reached"]
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
-    for row in rows:
-        tasks = [f"{task['successes']}/{task['episodes']}" for task in row["tasks"]]
-        table.add_row(
-            row["planner"],
-            *tasks,
-            f"{row['mean']:.3f}",
-            _interval(row.get("ci95")),
-            f"{row['diff']:+.3f}" if "diff" in row else "-",
-            _interval(row.get("diff_ci95"), "+"),
-            f"{row['plan_ms']:.3g}" if "plan_ms" in row else "-",
-            *(_percent(row.get(name)) for name in ("all_zero", "dithering")),
-            f"{row['z1_distance']:.3g}" if "z1_distance" in row else "-",
-            _percent(row.get("z1_reached")),
-        )
-    console.print(table)
-
-
-def _interval(ends: list[float] | None, sign: Literal["+", "-"] = "-") -> str:
-    return "-" if ends is None else f"[{ends[0]:{sign}.2f}, {ends[1]:{sign}.2f}]"
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}%"
 
 
 def _read_round(word: str) -> tuple[int, int]:

@@ -46,6 +46,7 @@ class PlannerSettings:
         discount: the global one.
         proposal: where candidates come from; ``mixture`` is half goal, half unconditional.
         candidates: M.
+        append_goal: let the last z of a proposed sequence be the goal.
         search: ``uniform`` or ``elimination``.
         samples: chains N of each candidate, for ``uniform``.
         rounds: (count, samples) of each round, for ``elimination``; None for ``fast_search``'s.
@@ -69,6 +70,7 @@ class PlannerSettings:
     discount: float
     proposal: ProposalName
     candidates: int
+    append_goal: bool = False
     search: Literal["uniform", "elimination"] = "uniform"
     samples: int = 256
     rounds: tuple[tuple[int, int], ...] | None = None
@@ -97,6 +99,8 @@ class PlannerSettings:
             kept = ("discount", "candidates", "tail", "solver", "ode_steps", "when_all_zero")
             return {name: values[name] for name in (*kept, "action_horizon")}
         unused = {"action_horizon"}
+        # Results from before there was this setting keep their names.
+        unused |= set() if self.append_goal else {"append_goal"}
         unused |= {"samples"} if self.search == "elimination" else {"rounds"}
         unused |= set() if planner == "ggpi" else {"alpha"}
         unused |= set() if planner == "gpi" else {"gpi_chain"}
@@ -209,17 +213,22 @@ def _search(settings: PlannerSettings) -> Uniform | Elimination:
 
 
 def _proposal(settings: PlannerSettings, policy: Any) -> AbstractProposal:
-    number = settings.candidates
+    number, to_goal = settings.candidates, settings.append_goal
     if settings.proposal == "goal":
-        return GoalProposal(number)
+        return GoalProposal(number, append_goal=to_goal)
     if settings.proposal == "unconditional":
-        return UnconditionalProposal(number)
+        return UnconditionalProposal(number, append_goal=to_goal)
     if settings.proposal == "high-level":
-        return HighLevelProposal(policy=policy, number=number)
+        return HighLevelProposal(policy=policy, number=number, append_goal=to_goal)
     if number < 2:
         raise ConfigError(f"candidates={number}: a mixture needs at least 2")
     half = number // 2
-    return MixtureProposal((GoalProposal(number - half), UnconditionalProposal(half)))
+    return MixtureProposal(
+        (
+            GoalProposal(number - half, append_goal=to_goal),
+            UnconditionalProposal(half, append_goal=to_goal),
+        )
+    )
 
 
 def _alpha(settings: PlannerSettings) -> float:

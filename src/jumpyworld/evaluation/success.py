@@ -24,7 +24,7 @@ from jumpyworld.errors import ConfigError
 from jumpyworld.evaluation.decisions import DecisionLog, Decisions, Trace
 from jumpyworld.evaluation.lockstep import Lockstep
 from jumpyworld.evaluation.stats import mean_of_tasks
-from jumpyworld.planning import AbstractPlanner, Plan, ZeroShot, decide, goal_task
+from jumpyworld.planning import AbstractPlanner, Plan, RewardName, ZeroShot, decide, goal_task
 
 # Environments in memory at once. A maze takes 2 MB, a scene with cubes 160 MB.
 MAZES_AT_ONCE, CUBES_AT_ONCE = 512, 128
@@ -86,6 +86,7 @@ def evaluate(
     envs: Lockstep | None = None,
     max_steps: int | None = None,
     replan_every: int = 1,
+    reward: RewardName = "count",
     record: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Success:
@@ -103,6 +104,7 @@ def evaluate(
             planner. By default they are made here.
         max_steps: episode limit; the domain's own by default.
         replan_every: control steps between plans; in between, the plan's first policy acts.
+        reward: what planners maximise; see ``goal_task``. Success is the environment's own.
         record: how many episodes of each task to keep as traces.
         progress: called with (environment steps done, all); an episode that is over is done.
 
@@ -128,7 +130,9 @@ def evaluate(
             starts = [{"seed": s, "task": jobs[i][0]} for s, i in zip(seeds, wave, strict=True)]
             states, goals = envs.reset(starts)
             size = min(lanes, len(jobs), planner.environments_at_once)
-            pilot = _Pilot(planner, domain, seeds, goals, size, replan_every, log, warm=first > 0)
+            pilot = _Pilot(
+                planner, domain, seeds, goals, size, replan_every, reward, log, warm=first > 0
+            )
             for row in range(count):
                 task, episode = jobs[wave[row]]
                 if episode < record:
@@ -162,12 +166,14 @@ class _Pilot:
         goals: Float[np.ndarray, "E d"],
         size: int,
         replan_every: int,
+        reward: RewardName,
         log: DecisionLog,
         *,
         warm: bool,
     ):
         self._planner, self._domain, self._goals = planner, domain, goals
         self._keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
+        self._reward: RewardName = reward
         self._size, self._every, self._log, self._warm = size, replan_every, log, warm
         self._plans: Plan | None = None
         self._traces: dict[int, Trace] = {}
@@ -204,7 +210,8 @@ class _Pilot:
         padded = np.resize(rows, self._size)
         held = None if t == 0 else jax.tree.map(lambda x: jnp.asarray(x[padded]), self._plans)
         keys = _step_keys(self._keys, jnp.asarray(padded, jnp.int32), jnp.int32(t))
-        places, task = jnp.asarray(states[padded]), goal_task(self._domain, self._goals[padded])
+        places = jnp.asarray(states[padded])
+        task = goal_task(self._domain, self._goals[padded], self._reward)
         ask = {"step": t, "replan_every": self._every, "plans": held}
         if not planning:
             return np.asarray(decide(self._planner, keys, places, task, **ask)[0])

@@ -32,7 +32,7 @@ from jumpyworld.planning.proposals import (
     UnconditionalProposal,
 )
 from jumpyworld.planning.search import Elimination, Uniform
-from jumpyworld.planning.tasks import Task, goal_task
+from jumpyworld.planning.tasks import RewardName, Task, goal_task
 from jumpyworld.planning.zeroshot import ZeroShot
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "OneZProposal",
     "Plan",
     "PlanningPreset",
+    "RewardName",
     "Task",
     "UnconditionalProposal",
     "Uniform",

@@ -1,6 +1,7 @@
 """What to plan for: a reward on states, with a goal or without.
 
     goal_task(domain, goal)                               reach a goal, as the domain counts it
+    goal_task(domain, goal, "neg-distance")               the nearer the better
     Task(lambda states: -jnp.abs(states[..., 0]))         any function of states
     Task(nearest_of, goal=places)                         a function of states and of an array
 
@@ -11,8 +12,9 @@ function once and keep it, and hand arrays that change through ``goal``.
 # Some of JAX's own signatures are only partly typed.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,7 +23,9 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jumpyworld.domains import Domain
-from jumpyworld.errors import JumpyError, PlanError
+from jumpyworld.errors import ConfigError, JumpyError, PlanError
+
+RewardName = Literal["count", "indicator", "neg-distance"]
 
 
 class Task(eqx.Module):
@@ -69,11 +73,34 @@ class Task(eqx.Module):
         return values.astype(states.dtype)
 
 
-def goal_task(domain: Domain, goal: Any) -> Task:
-    """Return the task of reaching a goal [d] or goals [E, d], with the domain's reward.
+@dataclasses.dataclass(frozen=True)
+class NegativeDistance:
+    """Minus the distances of all objects from their places, summed, in the observation's units.
+
+    Equal for equal domains, so that tasks of one domain share a compiled program.
+    """
+
+    domain: Domain
+
+    def __call__(self, states: Any, goal: Any) -> Any:
+        """Return one value per state."""
+        here, there = self.domain.goal_features(states), self.domain.goal_features(goal)
+        gap = here - there[(None,) * (here.ndim - there.ndim)]
+        return -jnp.sqrt((gap * gap).sum(-1)).sum(-1)
+
+
+def goal_task(domain: Domain, goal: Any, reward: RewardName = "count") -> Task:
+    """Return the task of reaching a goal [d] or goals [E, d].
+
+    Args:
+        domain: what being at the goal means.
+        goal: observations in raw units.
+        reward: ``count`` of the objects in place, the domain's own; ``indicator`` of all being
+            there, which is the same in mazes; ``neg-distance``.
 
     Raises:
         PlanError: the goal has another width than the domain's observations, or is not finite.
+        ConfigError: there is no such reward.
     """
     shape = np.shape(goal)
     if not shape or shape[-1] != domain.observation_dim:
@@ -81,8 +108,14 @@ def goal_task(domain: Domain, goal: Any) -> Task:
             f"goal of shape {shape}: the last dimension must be {domain.observation_dim} "
             f"({domain.alias})"
         )
-    reward: Any = domain.reward
-    return Task(reward, goal)
+    kinds: dict[str, Any] = {
+        "count": domain.reward,
+        "indicator": domain.success,
+        "neg-distance": NegativeDistance(domain),
+    }
+    if reward not in kinds:
+        raise ConfigError(f"reward={reward!r}: must be one of {', '.join(kinds)}")
+    return Task(kinds[reward], goal)
 
 
 def vector_goal(task: Task, who: str) -> Float[Array, " dz"]:
