@@ -55,6 +55,16 @@ def test_closing_in_the_middle_of_a_step_is_silent(capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_environments_that_cannot_be_made_say_why(monkeypatch, capfd):
+    monkeypatch.setenv("MUJOCO_GL", "nonsense")
+    with (
+        Lockstep(domains.get("pointmaze-medium"), 1) as envs,
+        pytest.raises(JumpyError, match=r"failed: RuntimeError: .*nonsense") as caught,
+    ):
+        envs.reset([{"seed": 0, "task": 1}])
+    assert "\n" not in str(caught.value) and capfd.readouterr().err == ""
+
+
 def test_a_worker_that_is_gone_is_one_line():
     with Lockstep(domains.get("pointmaze-medium"), 2, workers=2) as envs:
         envs.reset([{"seed": i, "task": 1} for i in range(2)])

@@ -140,11 +140,16 @@ def _work(pipe, name, memory, shapes, rows, terminate_at_goal: bool) -> None:
     """Serve commands until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=exit_with_parent, daemon=True).start()
-    from jumpyworld.domains.envs import set_state
-
     arrays = _views(memory, shapes)
     domain = get(name)
-    envs = [domain.make_env(0, terminate_at_goal=terminate_at_goal) for _ in rows]
+    try:
+        envs = [domain.make_env(0, terminate_at_goal=terminate_at_goal) for _ in rows]
+        from jumpyworld.domains.envs import set_state
+    except Exception as error:  # told to the parent as soon as it asks for something
+        with contextlib.suppress(EOFError, OSError):
+            pipe.recv_bytes()
+            pipe.send_bytes(_said(error))
+        return
     running = [False] * len(envs)
 
     def reset(i: int, episode: dict) -> None:
@@ -174,7 +179,7 @@ def _work(pipe, name, memory, shapes, rows, terminate_at_goal: bool) -> None:
 def _serve(pipe, reset, step, running: list[bool]) -> None:
     while True:
         verb, _, text = pipe.recv_bytes().decode().partition(" ")
-        answer = "done"
+        answer = b"done"
         try:
             if verb == "reset":
                 for i, episode in enumerate(json.loads(text)):
@@ -184,5 +189,10 @@ def _serve(pipe, reset, step, running: list[bool]) -> None:
                     if running[i]:
                         step(i)
         except Exception as error:  # told to the parent, which raises it there
-            answer = f"{type(error).__name__}: {error}"
-        pipe.send_bytes(answer.encode())
+            answer = _said(error)
+        pipe.send_bytes(answer)
+
+
+def _said(error: Exception) -> bytes:
+    """Return an error in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).encode()
