@@ -98,7 +98,8 @@ def _words(plan: dict[str, Any], fresh: dict[str, Any], rivals: dict[str, Any]) 
     if kind == "base":
         lines.append("The base policy's own sequence won: here composing adds nothing.")
     else:
-        lines.append(f"The base policy alone: {_versus(rivals['base'])}.")
+        alone = "alone" if "base" in plan["candidates"]["kinds"] else "aimed at the best cell"
+        lines.append(f"The base policy {alone}: {_versus(rivals['base'])}.")
     return lines
 
 

@@ -37,6 +37,7 @@ def make_server(engine: Engine, door: Door) -> tuple[uvicorn.Server, socket.sock
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((door.host, door.port))
+        listening.listen(CONNECTIONS)
     except OSError as error:
         listening.close()
         raise ConfigError(

@@ -34,7 +34,9 @@ class Stage:
         """Make the environment and reset it to its first task."""
         self.scene, self.domain = scene, scene.domain
         # An episode goes on at the goal: the page says when it is reached.
-        options = {"render_mode": "rgb_array", "width": FRAME, "height": FRAME}
+        options: dict[str, Any] = {"width": FRAME, "height": FRAME}
+        if isinstance(scene, MazeScene):  # cube scenes know one way of rendering and need no name
+            options["render_mode"] = "rgb_array"
         self._env: Any = self.domain.make_env(0, terminate_at_goal=False, **options)
         self._no_frames: str | None = None
         self._probed = False
@@ -75,6 +77,10 @@ class Stage:
             self._no_frames, self._probed = why_no_rendering(self.domain), True
         if self._no_frames is not None:
             raise PlanError(f"no rendered frames: {self._no_frames}")
+        return self.draw()
+
+    def draw(self) -> bytes:
+        """Return a PNG picture without asking first whether that can work."""
         return png(np.asarray(self._env.render()))
 
     def close(self) -> None:
@@ -90,9 +96,8 @@ def why_no_rendering(domain: Domain) -> str | None:
     if not (os.environ.get("MUJOCO_GL") in ("egl", "osmesa") or os.environ.get("DISPLAY")):
         return "no display; start with MUJOCO_GL=egl (or osmesa) where that is installed"
     code = (
-        "import sys; from jumpyworld import domains; "
-        "e = domains.get(sys.argv[1]).make_env(0, render_mode='rgb_array', width=64, height=64); "
-        "e.reset(); e.render()"
+        "import sys; from jumpyworld import domains; from jumpyworld.viewer import scene, stage; "
+        "s = stage.Stage(scene.scene_of(domains.get(sys.argv[1]))); s.draw()"
     )
     command = [sys.executable, "-c", code, domain.alias]
     try:

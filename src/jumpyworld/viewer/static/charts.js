@@ -13,7 +13,7 @@ export const digits = (value) => (value === null || value === undefined ? "–" 
 
 export function drawWhy(plan) {
   const bars = [["chosen", "chosen chain", plan.why.fresh.value]];
-  if (plan.why.runner_up) bars.push(["", "runner-up", plan.why.runner_up.value]);
+  if (plan.why.runner_up) bars.push(["runner", "runner-up", plan.why.runner_up.value]);
   bars.push(["", "base policy", plan.why.base.value]);
   const most = Math.max(1e-9, ...bars.map(([, , value]) => Math.abs(value ?? 0)));
   document.getElementById("versus").replaceChildren(...bars.map(([kind, label, value]) => {
@@ -102,7 +102,7 @@ export function makeSegments(count, toSteps, onInput) {
   const rows = Array.from({ length: count }, (_, k) => {
     const row = make("div", "segment");
     const box = make("label", ""), out = make("output", ""), input = make("input", "");
-    Object.assign(input, { type: "range", min: 0, max: 1, step: 0.005 });
+    Object.assign(input, { type: "range", min: 0, max: 1, step: "any" });
     input.setAttribute("aria-label", `horizon of segment ${k + 1}`);
     input.addEventListener("input", () => { out.textContent = `${toSteps(Number(input.value)).toFixed(0)} steps`; onInput(); });
     box.append(out, input);

@@ -41,6 +41,7 @@ function bindMap(view, wish, scene, actions) {
   let held = null;
   const ready = () => document.body.dataset.ready === "1" && document.body.dataset.playing !== "1";
   canvas.addEventListener("pointerdown", (event) => {
+    view.cursor = null;  // the cursor is the keyboard's
     if (!ready() || event.button) return;
     held = { object: null, moved: false };
     canvas.setPointerCapture(event.pointerId);
@@ -61,11 +62,10 @@ function bindMap(view, wish, scene, actions) {
     event.preventDefault();
     view.cursor ||= [...(view.state.goal || view.state.objects)[0]];
     const step = view.world.unit / (event.shiftKey ? 8 : 2);
-    if (move) view.cursor = view.cursor.map((x, axis) => x + move[axis] * step);
+    if (move) view.cursor = scene.unturned(move).map((by, axis) => view.cursor[axis] + by * step);
     else if (ready()) use(view, wish, actions, [...view.cursor], { object: null, moved: false });
     actions.render();
   });
-  canvas.addEventListener("focus", () => { if (view.state) view.cursor ||= [...(view.state.goal || view.state.objects)[0]]; actions.render(); });
   canvas.addEventListener("blur", actions.render);
   for (const box of document.querySelectorAll("[data-layer]")) {
     box.addEventListener("change", () => { view.layers[box.dataset.layer] = box.checked; actions.render(); });

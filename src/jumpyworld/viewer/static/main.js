@@ -14,6 +14,7 @@ const view = {
 const wish = { model: null, tool: "goal", horizons: [], discount: 0.99, seed: 0, source: "goal", horizon: 50 };
 const scene = new Scene(at("scene"));
 const times = {};
+let programs = new Set();
 let rows = [], pointedBin = null, player = null, start = null;
 
 // ---- asking: what is out of date is asked for again, the newest wish alone, one at a time
@@ -73,6 +74,7 @@ const ASK = {
     }
   },
   async plan() {
+    await compiled(view.painted.size ? "painting" : "plans");
     const answer = await ask("plan", { model: wish.model, horizons: wish.horizons, discount: wish.discount, seed: wish.seed });
     times.plan = answer.plan.ms;
     times.total = answer.total_ms;
@@ -81,6 +83,7 @@ const ASK = {
   },
   async samples() {
     const source = wish.source === "plan" && !view.plan ? "goal" : wish.source;
+    await compiled(source === "behaviour" ? "behaviour" : "samples");
     const answer = await ask("samples", { model: wish.model, source, horizon: wish.horizon, seed: wish.seed });
     times.samples = answer.ms;
     view.samples = answer.samples;
@@ -187,6 +190,7 @@ async function begin() {
     }
     if (choice.failed) { at("veil-title").textContent = "This model cannot be shown"; at("veil-text").textContent = choice.failed; return; }
     if (choice.drawable && shown !== choice.id) { await open(choice.id).then(() => { shown = choice.id; }).catch(() => {}); }
+    programs = new Set(choice.compiled);
     if (choice.ready && shown === choice.id) break;
     at("veil-text").textContent = `Compiling, once: ${now.doing} (${now.done} of ${now.of})`;
     at("status-text").textContent = `warming up ${now.done}/${now.of}`;
@@ -197,6 +201,16 @@ async function begin() {
   at("veil").hidden = true;
   document.body.dataset.ready = "1";
   want("plan", "samples");
+}
+// Painting and the behaviour's samples compile after the page has opened; wait for them quietly.
+async function compiled(program) {
+  for (let told = false; !programs.has(program); told = true) {
+    if (!told) say(`Compiling, once: ${program}`);
+    await pause(600);
+    const now = await status();
+    programs = new Set(now.models.find((m) => m.id === wish.model).compiled);
+    if (programs.has(program)) say("");
+  }
 }
 const pause = (ms) => new Promise((go) => setTimeout(go, ms));
 
@@ -227,7 +241,7 @@ const actions = {
   play() {
     if (player) { actions.pause(); return; }
     if (view.state.reached) actions.restart();
-    if (asking || stale.size) { setTimeout(actions.play, 60); return; }
+    if (asking || stale.size) { setTimeout(actions.play, 60); return; }  // after what is on its way
     player = openPlay({ ...steering(), speed: Number(at("speed").value) }, {
       frame,
       done(why) {

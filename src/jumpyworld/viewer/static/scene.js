@@ -9,14 +9,16 @@ export class Scene {
     this.hits = [];
   }
 
-  // Pixels of places in metres; y grows upwards.
+  // Pixels of places in metres. Mazes have y upwards; a table is seen by its robot, x away from it.
   fit(world) {
     const ratio = window.devicePixelRatio || 1;
     const { clientWidth: width, clientHeight: height } = this.canvas;
     if (this.canvas.width !== Math.round(width * ratio)) this.canvas.width = Math.round(width * ratio);
     if (this.canvas.height !== Math.round(height * ratio)) this.canvas.height = Math.round(height * ratio);
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const [left, right, low, high] = world.bounds;
+    this.turned = world.kind === "cubes";
+    const [x0, x1, y0, y1] = world.bounds;
+    const [left, right, low, high] = this.turned ? [-y1, -y0, x0, x1] : world.bounds;
     const margin = 10;
     this.zoom = Math.min((width - 2 * margin) / (right - left), (height - 2 * margin) / (high - low));
     this.left = (width - this.zoom * (right - left)) / 2 - this.zoom * left;
@@ -24,10 +26,15 @@ export class Scene {
     this.width = width;
     this.height = height;
   }
-  pixel([x, y]) { return [this.left + this.zoom * x, this.top - this.zoom * y]; }
+  pixel([x, y]) {
+    const [across, up] = this.turned ? [-y, x] : [x, y];
+    return [this.left + this.zoom * across, this.top - this.zoom * up];
+  }
+  // The change of a place that looks like this on the screen.
+  unturned([across, up]) { return this.turned ? [up, -across] : [across, up]; }
   place(event) {
     const box = this.canvas.getBoundingClientRect();
-    return [(event.clientX - box.left - this.left) / this.zoom, (this.top - event.clientY + box.top) / this.zoom];
+    return this.unturned([(event.clientX - box.left - this.left) / this.zoom, (this.top - event.clientY + box.top) / this.zoom]);
   }
 
   draw(view) {
@@ -41,9 +48,9 @@ export class Scene {
     if (layers.samples) this.samples(view.samples, world);
     if (view.plan && layers.candidates) this.candidates(view);
     if (view.plan && layers.ghosts) this.ghosts(view.plan);
-    if (layers.trail) this.line(view.trail, theme.trail, 2.5, 0.9);
-    if (view.plan && layers.chain) this.chain(view);
+    if (layers.trail) this.way(view.trail);
     this.actors(view);
+    if (view.plan && layers.chain) this.chain(view);
     if (view.cursor && document.activeElement === this.canvas) this.cross(view.cursor);
   }
 
@@ -137,22 +144,38 @@ export class Scene {
       }
       this.line(way, theme.floor, 6, 0.8);
       this.line(way, theme.plan, 3, 1);
-      way.slice(1).forEach((place, segment) => {
-        const [x, y] = this.pixel(place);
+      for (const badge of this.badges(way.slice(1), state)) {
         c.fillStyle = world.kind === "cubes" ? CUBES[k % 4] : theme.plan;
         c.strokeStyle = theme.floor;
         c.lineWidth = 2;
         c.beginPath();
-        c.arc(x, y, 9, 0, 2 * Math.PI);
+        c.roundRect(badge.x - badge.wide / 2, badge.y - 9, badge.wide, 18, 9);
         c.fill();
         c.stroke();
         c.fillStyle = "#fff";
         c.font = "700 11px system-ui, sans-serif";
         c.textAlign = "center";
         c.textBaseline = "middle";
-        c.fillText(String(segment + 1), x, y + 0.5);
-      });
+        c.fillText(badge.text, badge.x, badge.y + 0.5);
+      }
     }
+  }
+
+  // Numbers of subgoals; those at one place share a badge, and none hides a goal or the body.
+  badges(places, state) {
+    const found = [];
+    const near = (x, y, other, gap) => (other.x - x) ** 2 + (other.y - y) ** 2 < gap ** 2;
+    places.forEach((place, segment) => {
+      const [x, y] = this.pixel(place);
+      const same = found.find((badge) => near(x, y, badge.at, 14));
+      if (same) same.numbers.push(segment + 1); else found.push({ at: { x, y }, numbers: [segment + 1] });
+    });
+    const marks = [...(state.goal || []), ...state.objects].map((place) => this.pixel(place)).map(([x, y]) => ({ x, y }));
+    return found.map(({ at, numbers }) => {
+      const aside = marks.some((mark) => near(at.x, at.y, mark, 18)) ? 17 : 0;
+      const text = numbers.join(" ");
+      return { x: at.x + aside, y: at.y - aside, text, wide: Math.max(18, 8 + 7 * text.length) };
+    });
   }
 
   actors({ state, world }) {
@@ -182,6 +205,13 @@ export class Scene {
     c.arc(x, y, 9, 0, 2 * Math.PI);
     c.fill();
     c.stroke();
+  }
+
+  way(trail) {
+    if (trail.length < 2) return;
+    this.line(trail, theme.trail, 2.5, 0.9);
+    this.context.fillStyle = theme.trail;
+    this.disc(trail[0], 4);
   }
 
   square(place, colour, full) {

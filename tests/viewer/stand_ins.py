@@ -1,0 +1,82 @@
+"""Models that need no training.
+
+``ExactMaze`` is an exact geometric horizon model of the scripted policy: its plans lead somewhere.
+A step adds the action times ``STEP``; the scripted policy never steers into a wall, so there are no
+walls to hit. The model draws a geometric number of steps and takes them. Its unconditional branch
+walks to a random free cell, as the data of navigation do.
+
+``Drift`` and ``Still`` stand in for the model and policy of ants and cubes: a state drifts towards
+z, and nothing is learnt of the simulator.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from jumpyworld import domains
+from jumpyworld.loading import LoadedPolicy, load_policy
+from jumpyworld.policies import ScriptedGoalPolicy
+from jumpyworld.policies.scripted import STEP
+from jumpyworld.viewer.opened import Opened
+
+REACH = 4  # cells that the policy goes by itself
+MOST_STEPS = 160
+
+
+class ExactMaze(eqx.Module):
+    policy: ScriptedGoalPolicy
+    walker: ScriptedGoalPolicy
+    places: jax.Array
+    gamma_max: float = eqx.field(static=True, default=0.996)
+    eval_steps: int = eqx.field(static=True, default=4)
+    solver: str = eqx.field(static=True, default="euler")
+
+    def sample(self, key, states, actions, z, gamma, num_steps=None, solver=None):
+        walk_key, goal_key, time_key = jax.random.split(key, 3)
+        if z is None:
+            z = self.places[jax.random.randint(goal_key, states.shape[:1], 0, len(self.places))]
+            actions, policy = jnp.zeros_like(states), self.walker
+        else:
+            policy = self.policy
+        u = jax.random.uniform(time_key, states.shape[:1], minval=1e-7)
+        steps = jnp.floor(jnp.log(u) / jnp.log(jnp.maximum(gamma, 1e-9))).astype(jnp.int32)
+
+        def step(states, i):
+            moved = states + STEP * policy.sample(jax.random.fold_in(walk_key, i), states, z)
+            return jnp.where((i < steps)[:, None], moved, states), None
+
+        return jax.lax.scan(step, states + STEP * actions, jnp.arange(MOST_STEPS))[0]
+
+
+def exact(name="pointmaze-medium", number=0):
+    domain = domains.get(name)
+    policy = load_policy(f"scripted:{REACH}", name)
+    places = [domain.grid.centre_of(cell) for cell in domain.grid.free_cells]
+    model = ExactMaze(
+        policy.policy, ScriptedGoalPolicy(domain.grid), jnp.asarray(places, jnp.float32)
+    )
+    return Opened(f"m{number}", f"{domain.alias} · exact", domain, policy, model, True)
+
+
+class Drift(eqx.Module):
+    gamma_max: float = eqx.field(static=True, default=0.99)
+    eval_steps: int = eqx.field(static=True, default=4)
+    solver: str = eqx.field(static=True, default="euler")
+
+    def sample(self, key, states, actions, z, gamma, num_steps=None, solver=None):
+        noise = 0.1 * jax.random.normal(key, states.shape)
+        share = jax.random.uniform(key, (len(states), 1)) * gamma
+        return states + noise if z is None else states + share * (z - states) + 0.3 * noise
+
+
+class Still(eqx.Module):
+    action_dim: int = eqx.field(static=True)
+
+    def sample(self, key, states, z):
+        return 0.5 * jnp.tanh(jax.random.normal(key, (len(states), self.action_dim)))
+
+
+def drifting(name, number=0):
+    domain = domains.get(name)
+    policy = LoadedPolicy(Still(domain.action_dim), "still", "0" * 64, domain.name)
+    return Opened(f"m{number}", f"{domain.alias} · drift", domain, policy, Drift(), True)
