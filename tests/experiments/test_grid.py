@@ -71,6 +71,14 @@ def test_shared_stages_are_there_once_and_come_first():
     assert count("results/cube-2/gcbc/0/") == 6  # zero-shot, actionplan, gpi, 2 compplan, fidelity
 
 
+def test_zero_shot_comes_before_all_that_is_paired_with_it():
+    """Whatever the order of the tables: a planner that ran earlier would find no baseline."""
+    found = planned(["replan", "main"], ["domain=pointmaze-large", "policy=gcbc,crl"])
+    for policy in ("gcbc", "crl"):
+        results = [s.name for s in found if f"results/pointmaze-large/{policy}/" in s.name]
+        assert results[0].endswith("zero-shot") and len(results) == 3
+
+
 def test_baselines_are_trained_anew_for_each_seed():
     names = [s.name for s in planned(["hierarchical"], ["domain=cube-1"], seeds=(0, 1))]
     policies = [name.removeprefix("policies/cube-1/") for name in names if "policies" in name]

@@ -138,7 +138,8 @@ def plan(cells: Sequence[Cell], request: Request) -> list[Stage]:
     """Return the stages that produce ``cells``, each once, every stage after those it needs."""
     builder = _Builder(request)
     measured: dict[tuple[str, str, int], list[str]] = {}
-    for cell in cells:
+    # Zero-shot first: those that come later find its episodes and pair themselves with them.
+    for cell in sorted(cells, key=lambda cell: cell.planner != "zero-shot"):
         for seed in request.seeds:
             if cell.planner is None:
                 objectives = measured.setdefault((cell.domain, cell.policy, seed), [])
