@@ -132,6 +132,7 @@ def export(
     shard_mb: float = 512.0,
     dtype: Literal["fp32", "bf16", "fp16"] = "fp32",
     *,
+    weights: Literal["average", "online"] = "average",
     seed: int | None = None,
     warn: runs.Warn = runs.python_warning,
 ) -> Path:
@@ -143,6 +144,8 @@ def export(
         shard_mb: largest size of a file in MB, unless one array alone is larger.
         dtype: what floating-point weights are stored as. ``load`` takes them back to the model's
             own dtype; what 16 bits rounded away stays away.
+        weights: ``average`` over training, which is what ``load`` returns of a run; or ``online``,
+            the last ones, of a model that keeps both.
         seed: which of several seeds trained at once.
         warn: called with one line for each damaged checkpoint passed over.
 
@@ -155,6 +158,8 @@ def export(
         raise ConfigError(f"shard_mb is {shard_mb}: it must be above 0")
     folder, out = runs.resolve(Path(run), warn), Path(out)
     document, arrays = checkpoint.read(folder, seed)
+    if weights == "online":
+        arrays = _online(folder, arrays, seed)
     target = dtype_of(_DTYPES[dtype])
     with np.errstate(over="ignore"):  # an overflow is infinite, and refused by name on saving
         stored = {
@@ -171,6 +176,21 @@ def export(
         dtypes={name: array.dtype.name for name, array in arrays.items()},
     )
     return out
+
+
+def _online(
+    folder: Path, average: dict[str, np.ndarray], seed: int | None
+) -> dict[str, np.ndarray]:
+    """Return the online weights under the names of the averaged ones."""
+    _, document, state = checkpoint.read_state(folder)
+    names = {name: f"state/model/{name}" for name in average}
+    if not set(names.values()) <= set(state):
+        raise CheckpointError(
+            f"{folder}: a {document['kind']} keeps no online weights beside these"
+        )
+    several = len(document["seeds"]) > 1
+    place = document["seeds"].index(seed) if several else ...
+    return {name: state[there][place] for name, there in names.items()}
 
 
 def _build(folder: Path, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:

@@ -23,6 +23,7 @@ from jumpyworld.cli.train_loop import TrainCommand, read_changes
 from jumpyworld.data import Dataset, load
 from jumpyworld.data.ogbench import write_npz
 from jumpyworld.errors import CheckpointError, ConfigError
+from jumpyworld.ghm import GeometricHorizonModel
 from jumpyworld.storage import checkpoint, runs
 from jumpyworld.storage.tensors import digest
 from jumpyworld.training import TrainingConfig
@@ -323,6 +324,9 @@ def test_an_export_loads_as_the_run_does(model, tmp_path, capsys):
     assert "complete" in capsys.readouterr().out
     assert len(list((tmp_path / "w").glob("*.safetensors"))) > 1
     assert loading.fingerprint(tmp_path / "w") == loading.fingerprint(model)
+    assert jumpy("export", model, "--out", tmp_path / "online", "--weights", "online") == 0
+    assert loading.fingerprint(tmp_path / "online") != loading.fingerprint(model)
+    assert isinstance(jumpyworld.load(tmp_path / "online"), GeometricHorizonModel)
     assert jumpy("export", model, "--out", tmp_path / "w") == 2
     refused(capsys, "already there")
     assert jumpy("export", tmp_path / "none", "--out", tmp_path / "v") == 2

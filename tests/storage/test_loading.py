@@ -108,6 +108,22 @@ def test_bad_requests_are_named(run, tmp_path):
         loading.load(tmp_path / "none")
 
 
+def test_an_export_of_the_online_weights(toy, tmp_path):
+    average, online = (np.full((2, 3), value, np.float32) for value in (1.0, 2.0))
+    folder = tmp_path / "run" / "checkpoints" / "step-000000001"
+    folder.parent.mkdir(parents=True)
+    document, state = make_document(seeds=[4, 5]), {"state/model/w": online}
+    checkpoint.save(folder, document, step=1, model={"w": average}, state=state, environment={})
+    out = loading.export(folder, tmp_path / "out", weights="online", seed=5)
+    np.testing.assert_array_equal(loading.load(out)[1]["w"], online[1])
+
+
+def test_an_export_of_online_weights_that_are_not_there(toy, run, tmp_path):
+    with pytest.raises(CheckpointError, match="no online weights"):
+        loading.export(run, tmp_path / "out", weights="online", seed=0)
+    assert not (tmp_path / "out").exists()
+
+
 def test_training_does_not_go_on_from_an_export(run, tmp_path):
     out = loading.export(run, tmp_path / "out", seed=0)
     with pytest.raises(CheckpointError, match="exported weights"):

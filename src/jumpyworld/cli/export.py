@@ -21,6 +21,8 @@ class Export:
     """Largest size of a file in MB, unless one array alone is larger."""
     dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
     """What weights are stored as; loading takes them back to the model's own type."""
+    weights: Literal["average", "online"] = "average"
+    """The average over training, which every command uses, or the last ones (models only)."""
     seed: int | None = None
     """Which seed of several trained at once."""
 
@@ -30,7 +32,13 @@ class Export:
         from jumpyworld.loading import export
 
         folder = export(
-            self.run_folder, self.out, self.shard_mb, self.dtype, seed=self.seed, warn=warn
+            self.run_folder,
+            self.out,
+            self.shard_mb,
+            self.dtype,
+            weights=self.weights,
+            seed=self.seed,
+            warn=warn,
         )
         sizes = [path.stat().st_size for path in folder.glob("*.safetensors")]
         print(f"{folder}: complete ({sum(sizes) / 1e6:.1f} MB in {len(sizes)} files)")

@@ -25,6 +25,8 @@ class DeviceData(eqx.Module):
         valid_indices: rows that have a successor, int32 [V].
         start_of_row: first row of each row's trajectory, int32 [N].
         end_of_row: last row of each row's trajectory, int32 [N].
+        masks: 0 where the transition out of a row reached a true end, else 1, float32 [N]; None
+            where the source does not say.
     """
 
     observations: Float[Array, "N d"]
@@ -32,6 +34,7 @@ class DeviceData(eqx.Module):
     valid_indices: Int[Array, " V"]
     start_of_row: Int[Array, " N"]
     end_of_row: Int[Array, " N"]
+    masks: Float[Array, " N"] | None = None
 
 
 class Batch(eqx.Module):
@@ -64,12 +67,14 @@ def device_data(dataset: Dataset) -> DeviceData:
     if dataset.num_transitions == 0:
         raise data_error(dataset.source, "has no transition to sample")
     rows = dataset.lengths + 1
+    masks = dataset.extras.get("masks")
     return DeviceData(
         observations=jnp.asarray(dataset.observations),
         actions=jnp.asarray(dataset.actions),
         valid_indices=jnp.asarray(dataset.valid_indices.astype(np.int32)),
         start_of_row=jnp.asarray(np.repeat(dataset.starts.astype(np.int32), rows)),
         end_of_row=jnp.asarray(np.repeat(dataset.ends.astype(np.int32), rows)),
+        masks=None if masks is None else jnp.asarray(masks, jnp.float32),
     )
 
 

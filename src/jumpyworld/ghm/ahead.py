@@ -63,7 +63,8 @@ class Jumped(eqx.Module):
             return [jnp.zeros((rows, width)) for width in widths]
 
         d, da = spec.observation_dim, spec.action_dim
-        batch = GHMBatch(*blank(d, da, d, da, spec.z_dim))
+        masks = jnp.zeros(rows) if config.use_masks else None
+        batch = GHMBatch(*blank(d, da, d, da, spec.z_dim), masks=masks)
         discounts = (jnp.zeros(rows), jnp.zeros(rows))
         return cls(batch, *blank(da, d, da), *discounts, ready=jnp.zeros((), bool))
 

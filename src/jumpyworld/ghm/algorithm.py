@@ -109,7 +109,14 @@ def sample_batch(
         share = config.goal_trajectory
         mixture = GoalMixture(0.0, share, 0.0, 1.0 - share, config.goal_discount)
         z = data.observations[sample_goal_indices(data, z_key, rows.index, mixture)]
-    batch = GHMBatch(rows.observations, rows.actions, rows.next_observations, rows.next_actions, z)
+    batch = GHMBatch(
+        rows.observations,
+        rows.actions,
+        rows.next_observations,
+        rows.next_actions,
+        z,
+        masks=data.masks[rows.index] if config.use_masks else None,
+    )
     if config.uncond_source == "trajectory" and gamma is not None:
         c = config.layout.conditional
         futures, inside = trajectory_futures(data, future_key, rows.index[c:], gamma[c:])

@@ -35,6 +35,7 @@ class GHMBatch(eqx.Module):
         z: policy encodings [B, dz]; ignored on unconditional rows.
         inside: for ``uncond_source="trajectory"`` alone, whether the state in
             ``next_observations`` was reached at a geometric time [U], on the U unconditional rows.
+        masks: for ``use_masks`` alone, 0 where S' is a true end, else 1 [B].
     """
 
     observations: Float[Array, "B d"]
@@ -43,6 +44,7 @@ class GHMBatch(eqx.Module):
     next_actions: Float[Array, "B da"]
     z: Float[Array, "B dz"]
     inside: Bool[Array, " U"] | None = None
+    masks: Float[Array, " B"] | None = None
 
 
 class Draws(eqx.Module):

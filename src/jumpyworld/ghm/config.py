@@ -3,7 +3,8 @@
 ``paper`` holds the values of the paper's GHM hyperparameter table, literally where it speaks. The
 others are ours: the network sees displacements instead of positions (``frame="moving"``), data
 larger than the noise (``normaliser="scaled"``), long horizons as often as short ones
-(``gamma_sampler="mixture"``) and a target network fast enough for a run of minutes.
+(``gamma_sampler="mixture"``), half as many Euler steps in training, which costs no fidelity
+(``docs/performance.md``), and a target network fast enough for a run of minutes.
 
 A target that moves by ``target_rate`` a step is renewed steps x rate times, and each renewal is
 about one Bellman iteration; their number should be several times the longest horizon.
@@ -69,6 +70,8 @@ class GHMConfig:
             reached at a geometric time; see ``algorithm.trajectory_futures``.
         jumps: when S+ of a consistency row is drawn: ``now``, or ``ahead``, one step before the row
             is learnt from, which halves the evaluations in a row; see ``ahead``.
+        use_masks: at true ends of an episode (the data's ``masks``) the process stays where it is:
+            the one-step term has the whole weight there. Paper: no masks.
         reduction: ``sum`` (squared norm, paper) or ``mean`` over state dimensions.
         z_source: ``goals`` (states of the dataset) or ``one_hot`` (a finite set of policies).
         goal_trajectory: share of goals from the row's own future; the rest is random. Paper 0.5.
@@ -113,6 +116,7 @@ class GHMConfig:
     mask_action: bool = True
     uncond_source: Literal["bootstrap", "trajectory"] = "bootstrap"
     jumps: Literal["now", "ahead"] = "now"
+    use_masks: bool = False
     reduction: Literal["sum", "mean"] = "sum"
     z_source: ZSource = "goals"
     goal_trajectory: float = 0.5
@@ -144,6 +148,8 @@ class GHMConfig:
                 "uncond_source=trajectory: needs mask_action, as nothing is known of "
                 "the actions on the way"
             )
+        ok = not (self.use_masks and self.uncond_source == "trajectory")
+        _require(self, "uncond_source", ok, "bootstrap with use_masks")
         ok = self.jumps == "now" or self.bootstrap_grid != "through"
         _require(self, "bootstrap_grid", ok, "scaled or fixed with jumps=ahead")
         for name in ("data_scale", "embed_scale", "learning_rate", "adam_eps"):
@@ -211,6 +217,7 @@ _OURS = {
     "normaliser": "scaled",
     "gamma_sampler": "mixture",
     "beta_sampler": "mixture",
+    "train_steps": 5,
 }
 _PRESETS = {
     "paper": {},

@@ -41,6 +41,8 @@ def ghm_job(
         ConfigError: the policy does not fit the dataset.
     """
     _check_widths(dataset, policy, config)
+    if config.use_masks and "masks" not in dataset.extras:
+        raise ConfigError(f"use_masks: {dataset.source} has no masks, which say where tasks ended")
     one_hot = config.z_source == "one_hot"
     spec = _measure(dataset, getattr(policy, "z_dim", None) if one_hot else None)
     return TrainingJob(

@@ -276,6 +276,9 @@ def regression_loss(
     errors = jnp.split(error, [counts[0], counts[0] + counts[1]])
 
     w_one, w_beta, w_gamma = mixture_weights(draws.beta, draws.gamma)
+    if batch.masks is not None:
+        w_beta, w_gamma = batch.masks * w_beta, batch.masks * w_gamma
+        w_one = 1.0 - w_beta - w_gamma
     if batch.inside is not None:
         inside = batch.inside.astype(w_one.dtype)
         w_one, w_beta = w_one.at[c:].set(inside), w_beta.at[c:].set(1.0 - inside)
