@@ -79,4 +79,4 @@ class Still(eqx.Module):
 def drifting(name, number=0):
     domain = domains.get(name)
     policy = LoadedPolicy(Still(domain.action_dim), "still", "0" * 64, domain.name)
-    return Opened(f"m{number}", f"{domain.alias} · drift", domain, policy, Drift(), True)
+    return Opened(f"m{number}", f"{domain.alias} · drift", domain, policy, Drift(), False)

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
+from served import HORIZONS
 from websockets.sync.client import connect
 
-HORIZONS = {"horizons": [50, 50, 100, 100], "discount": 0.995}
 NEAR = [4.0, 8.0]  # a free place two cells from the start of task 1
 
 
