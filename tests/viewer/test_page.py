@@ -14,12 +14,6 @@ SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 IDLE = "document.body.dataset.ready === '1' && document.body.dataset.busy === '0'"
 
 
-@pytest.fixture(autouse=True)
-def a_browser(request):
-    if chromium.executable() is None:
-        pytest.skip(f"no Chromium, left out: {request.node.name}")
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     page = chromium.Page(tmp_path_factory.mktemp("profile"))
