@@ -130,7 +130,7 @@ def record(out: Path, job: str, row: dict[str, Any], outcome: Future) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("jobs", nargs="+")
     parser.add_argument("--sets", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

@@ -5,7 +5,6 @@ other; a policy gets 120 steps to come within the maze's own tolerance of 1 metr
 reach none of them. Thresholds are about half of what was measured (in the table below).
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,13 +16,14 @@ from jumpyworld.domains.generate import runner
 
 NUM_PAIRS, OFFSET = 60, 60
 
-# name -> (settings besides the small preset's, gradient steps, least share of goals reached)
+# name -> (settings besides the small preset's, gradient steps, least share of goals reached).
+# Three Euler steps of the teacher are enough for the unimodal actions of this maze.
 CASES = {
     "gcbc": ({"discount": 0.98}, 3000, 0.3),
     "hfbc": ({"discount": 0.98}, 3000, 0.35),
-    "crl": ({}, 2500, 0.2),
-    "gctd3": ({"distill_coefficient": 0.05}, 4000, 0.3),
-    "gc1s": ({}, 1500, 0.3),
+    "crl": ({"flow_steps": 3}, 2000, 0.3),
+    "gctd3": ({"distill_coefficient": 0.05, "flow_steps": 3}, 3000, 0.3),
+    "gc1s": ({"flow_steps": 3}, 1500, 0.3),
     "hiql": ({}, 800, 0.4),
     "sharsa": ({}, 2000, 0.35),
 }
@@ -32,10 +32,10 @@ CASES = {
 class Maze:
     """The data, and the maze's own physics for many points at once."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, quick):
         from ogbench.locomaze.point import PointEnv
 
-        self.domain = get_domain("pointmaze-medium")
+        self.domain, self.quick = get_domain("pointmaze-medium"), quick
         path = runner.generate(runner.Request.make(self.domain, 0, 100), folder, workers=2)
         self.train, self.validation = data.load(path), data.load(path, split="val")
         self.device = data.device_data(self.train)
@@ -63,26 +63,29 @@ class Maze:
             done |= np.asarray(self.domain.success(s, g))
         return done.mean()
 
-    def fit(self, name):
+    def fit(self, name, longer=1):
         settings, steps, _ = CASES[name]
         algorithm = policies.get(name)
         config = algorithm.config.preset(
             "small", "pointmaze-medium", **{"hidden": (64, 64), "batch_size": 128, **settings}
         )
 
-        @eqx.filter_jit
-        def train(key, device):
+        def loop(state, key, device, number):
             def body(i, state):
                 return algorithm.step(state, device, jax.random.fold_in(key, i), config)[0]
 
-            return jax.lax.fori_loop(0, steps, body, algorithm.init(key, config, self.spec))
+            return jax.lax.fori_loop(0, number, body, state)
 
-        return algorithm.inference_model(train(jax.random.key(0), self.device))
+        # Compilation is most of the time: the start, which runs once, is not optimised at all.
+        key = jax.random.key(0)
+        state = self.quick(lambda k: algorithm.init(k, config, self.spec))(key)
+        train = jax.jit(loop, compiler_options={"xla_backend_optimization_level": 1})
+        return algorithm.inference_model(train(state, key, self.device, jnp.int32(longer * steps)))
 
 
 @pytest.fixture(scope="module")
-def maze(tmp_path_factory):
-    return Maze(tmp_path_factory.mktemp("pointmaze"))
+def maze(tmp_path_factory, quick):
+    return Maze(tmp_path_factory.mktemp("pointmaze"), quick)
 
 
 class RandomPolicy(policies.AbstractPolicy):
@@ -111,6 +114,16 @@ def test_learns_to_reach_nearby_goals(maze, name):
     share = maze.reached(policy, *maze.pairs(OFFSET, NUM_PAIRS, apart=3.0), 2 * OFFSET)
     print("reached", share)
     assert share >= CASES[name][2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_keeps_what_it_learnt(maze, name):
+    """Four times as long: a run that diverges late fails here. Measured: .55 (HFBC) to .95."""
+    policy = maze.fit(name, longer=4)
+    share = maze.reached(policy, *maze.pairs(OFFSET, NUM_PAIRS, apart=3.0), 2 * OFFSET)
+    print("reached", name, share)
+    assert share >= 0.4
 
 
 def test_hfbc_and_its_levels(maze, key):
