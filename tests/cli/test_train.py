@@ -318,6 +318,17 @@ def test_two_seeds_train_at_once_and_load_apart(data, straight, tmp_path, capsys
     assert not (tmp_path / "ghm").exists()
 
 
+def test_a_model_may_start_from_another(model, data, straight, tmp_path, capsys):
+    out, words = tmp_path / "tuned", ("--steps", 1, "--start-from", model)
+    assert train_ghm(data, straight, out, *words) == 0
+    assert loading.describe(out)["fingerprints"]["start"] == loading.fingerprint(model)
+    capsys.readouterr()
+    words = ("--steps", 1, "--start-from", straight)
+    assert train_ghm(data, straight, tmp_path / "other", *words) == 2
+    refused(capsys, "no geometric horizon model")
+    assert not (tmp_path / "other").exists()
+
+
 def test_an_export_loads_as_the_run_does(model, tmp_path, capsys):
     words = ("--shard-mb", 0.005, "--dtype", "fp32")
     assert jumpy("export", model, "--out", tmp_path / "w", *words) == 0

@@ -47,6 +47,20 @@ def test_data_and_policy_are_arguments_of_the_program(dataset, config):
     }
 
 
+def test_a_job_may_start_from_a_trained_model(dataset, config, change, policy, make_model):
+    trained = make_model(config, seed=3)
+    job = ghm_job(dataset, policy, config, start=trained, start_fingerprint="abc")
+    state = job.init(jax.random.key(0))
+    for model in (state.model, state.target):
+        for part in ("field", "frame", "state_normaliser", "z_normaliser"):
+            same = eqx.tree_equal(getattr(model, part), getattr(trained, part))
+            assert bool(same), part
+    assert job.fingerprints["start"] == "abc"
+    wider = ghm_job(dataset, policy, change(config, width=32), start=trained)
+    with pytest.raises(ConfigError, match="trained with another network"):
+        wider.init(jax.random.key(0))
+
+
 def test_a_policy_from_outside_is_asked_within_a_step(dataset, config):
     asked = []
 

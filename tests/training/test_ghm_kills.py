@@ -28,7 +28,7 @@ def command(tmp_path_factory, compiled_once):
     dataset = Dataset.from_arrays(
         states, rng.uniform(-1, 1, (400, 2)), ends, domain="pointmaze-large"
     )
-    write_npz(dataset, place / "pointmaze-large-navigate-v0.npz")
+    write_npz(place / "pointmaze-large-navigate-v0.npz", dataset)
     words = ["--dataset", place, "--policy", "scripted:3", "--preset", "debug"]
     words += ["--set", "width=8", "embed_dim=4", "batch_size=16", "jumps=ahead"]
     words += ["--steps", STEPS, "--save-every", 20, "--log-every", 20]

@@ -8,6 +8,7 @@ verb runs.
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from jumpyworld._version import __version__
 from jumpyworld.errors import JumpyError
@@ -30,6 +31,24 @@ def run(argv: Sequence[str] | None = None) -> int:
     if list(arguments) == ["--version"]:
         print(f"jumpyworld {__version__}")
         return 0
+    try:
+        parse(arguments).run()
+    except JumpyError as error:
+        print(f"jumpy: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as error:
+        print(f"jumpy: interrupted {error}".rstrip(), file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (``jumpy ... | head``) has gone: stop quietly, and keep Python from
+        # complaining when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def parse(arguments: Sequence[str]) -> Any:
+    """Return the command that the words of a command line ask for."""
     import tyro
 
     from jumpyworld.cli.bench import Bench
@@ -46,23 +65,9 @@ def run(argv: Sequence[str] | None = None) -> int:
 
     commands = Demo | Data | Train | Export | Eval | Fidelity | Sweep | Report | Bench | View | Info
     verbs = tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[commands]]
-    try:
-        command = tyro.cli(
-            verbs,
-            prog="jumpy",
-            description="Plan by composing pre-trained policies with jumpy world models.",
-            args=arguments,
-        )
-        command.run()
-    except JumpyError as error:
-        print(f"jumpy: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt as error:
-        print(f"jumpy: interrupted {error}".rstrip(), file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        # The reader (``jumpy ... | head``) has gone: stop quietly, and keep Python from
-        # complaining when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return 0
+    return tyro.cli(
+        verbs,
+        prog="jumpy",
+        description="Plan by composing pre-trained policies with jumpy world models.",
+        args=arguments,
+    )

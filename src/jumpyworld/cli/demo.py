@@ -1,28 +1,164 @@
-"""``jumpy demo``: the story so far, on a CPU, in a minute."""
+"""``jumpy demo``: the whole story on a CPU, from no data to plans that beat the policy.
+
+Every stage is a command that can be typed; the demo prints it before it runs it. So the demo goes
+on where it was interrupted, because the commands do.
+"""
 
 import dataclasses
+import shlex
+import time
 from pathlib import Path
+from typing import Any
+
+DOMAIN = "pointmaze-large"
+# Four segments of these mean lengths, with the policy itself and the last plan among candidates.
+PLANNING = (
+    "--horizons 50 50 100 100 --discount 0.995 --search elimination --candidates 32 "
+    "--rounds 32x6 6x20 2x48 --solver midpoint --ode-steps 2 --include-base --warm-start 2 "
+    "--margin 0.1"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """How much the demo does.
+
+    Attributes:
+        data_episodes: of the data set.
+        policy_steps: gradient steps of GC-BC.
+        ghm_steps: gradient steps of the model from new weights.
+        tuning_steps: the same from the weights that ship with the package.
+        episodes: of each task in the comparison.
+        replan_every: control steps between plans.
+        preset: of policy and model.
+        max_steps: of an episode.
+    """
+
+    data_episodes: int
+    policy_steps: int
+    ghm_steps: int
+    tuning_steps: int
+    episodes: int
+    replan_every: int
+    preset: str = "small"
+    max_steps: int = 1000
+
+
+FULL = Size(200, 4000, 4000, 500, 4, 10)
+FAST = Size(30, 300, 100, 20, 1, 25)
 
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Make a small pointmaze data set and look at it.
+    """Make data, train a policy and its model, plan with both, and compare.
 
-    This grows into the whole story (train a policy and a model, plan, compare) with the package.
+    GC-BC in a large maze, alone and composed by GPI and CompPlan, on the five tasks. Writes a
+    table, OUT/story.png and OUT/summary.json. Interrupted, the same command continues.
     """
 
     out: Path = Path("demo")
-    """Folder for what the demo makes."""
+    """Folder for all that the demo makes."""
+    fast: bool = False
+    """A minute instead of six: everything runs, too little is learnt to win."""
     seed: int = 0
-    """Fixes the demo."""
-    overwrite: bool = False
-    """Start anew."""
+    """Fixes data, training and episodes."""
 
     def run(self) -> None:
-        """Make the set, then inspect it."""
-        from jumpyworld.cli.data import Generate
-        from jumpyworld.cli.data_inspect import Inspect
+        """Run stage after stage, draw the picture, write the summary."""
+        from jumpyworld.cli import parse
 
-        name = "pointmaze-medium-navigate-v0"
-        Generate(name, out=self.out, episodes=100, seed=self.seed, overwrite=self.overwrite).run()
-        Inspect(self.out / f"{name}.npz").run()
+        began, seconds = time.monotonic(), {}
+        stages = self.stages()
+        for number, (title, words) in enumerate(stages, 1):
+            print(f"\n[{number}/{len(stages)}] {title}\n$ jumpy {shlex.join(words)}", flush=True)
+            clock = time.monotonic()
+            parse(words).run()
+            seconds[title] = round(time.monotonic() - clock, 1)
+        self._finish(seconds, began)
+
+    @property
+    def size(self) -> Size:
+        """How much is done."""
+        return FAST if self.fast else FULL
+
+    def stages(self) -> list[tuple[str, list[str]]]:
+        """Return what to do, each with the words of its command."""
+        size = self.size
+        data, policy, ghm, results = (
+            str(self.out / name) for name in ("data", "gcbc", "ghm", "eval")
+        )
+        make = f"data generate {DOMAIN} --episodes {size.data_episodes}".split()
+        common = ["--preset", size.preset, "--seed", str(self.seed), "--dataset", data]
+        clone = f"train policy gcbc --steps {size.policy_steps}".split()
+        start, steps, title = [], size.ghm_steps, "Train the model of where the policy will be"
+        if shipped := shipped_ghm():
+            start, steps = ["--start-from", str(shipped)], size.tuning_steps
+            title += ", from weights that ship with the package"
+        model = f"train ghm --steps {steps} --set gradient_steps={steps} jumps=ahead "
+        model = [*(model + "final_lr_fraction=0.1").split(), *start]
+        compare = f"eval --domain {DOMAIN} --planner zero-shot gpi compplan --seed {self.seed} "
+        compare += f"--episodes {size.episodes} --replan-every {size.replan_every} "
+        compare += f"--max-steps {size.max_steps} {PLANNING}"
+        return [
+            ("Make data: a point on its way from goal to goal", [*make, "--out", data]),
+            (
+                "Train the policy: goal-conditioned behavioural cloning",
+                [*clone, *common, "--out", policy],
+            ),
+            (title, [*model, *common, "--policy", policy, "--out", ghm]),
+            (
+                "Compare: the policy alone, and composed by GPI and CompPlan",
+                [*compare.split(), "--policy", policy, "--ghm", ghm, "--out", results],
+            ),
+        ]
+
+    def _finish(self, seconds: dict[str, float], began: float) -> None:
+        from jumpyworld.cli.provenance import provenance
+        from jumpyworld.evaluation.planned import Results
+        from jumpyworld.storage.files import write_json
+
+        rows = {row["planner"]: row for row in Results(self.out / "eval").rows.values()}
+        picture = self._draw()
+        summary: dict[str, Any] = {
+            "domain": DOMAIN,
+            "seed": self.seed,
+            "fast": self.fast,
+            "shipped_weights": shipped_ghm() is not None,
+            "success": {
+                name: {key: row[key] for key in ("mean", "ci95", "diff", "diff_ci95") if key in row}
+                for name, row in rows.items()
+            },
+            "episodes": 5 * self.size.episodes,
+            "seconds": {**seconds, "in all": round(time.monotonic() - began, 1)},
+            **provenance(),
+        }
+        write_json(self.out / "summary.json", summary)
+        print(f"\npicture: {picture}\nsummary: {self.out / 'summary.json'}")
+        spent = summary["seconds"]["in all"]
+        print(f"{spent:.0f} s in all. Next: jumpy view {self.out}/gcbc {self.out}/ghm")
+
+    def _draw(self) -> Path:
+        from jumpyworld import domains
+        from jumpyworld.cli import parse
+        from jumpyworld.evaluation.story import draw_story, most_telling, replay
+
+        command, path = parse(self.stages()[-1][1]), self.out / "story.png"
+        domain, planners = domains.get(DOMAIN), command.planners()
+        outcomes = command.outcomes()
+        task, episode = most_telling(outcomes["zero-shot"], outcomes["compplan"])
+        again = {name: getattr(self.size, name) for name in ("replan_every", "max_steps")}
+        again["seed"] = self.seed
+        traces = [
+            replay(domain, planners[name], task + 1, episode, **again)
+            for name in ("zero-shot", "compplan")
+        ]
+        draw_story(domain, planners["compplan"], *traces, path, seed=self.seed)
+        return path
+
+
+def shipped_ghm() -> Path | None:
+    """Return the folder of the model that ships with the package, if one does."""
+    import jumpyworld
+
+    folder = Path(jumpyworld.__file__).parent / "demo" / "ghm"
+    return folder if (folder / "config.json").is_file() else None

@@ -164,6 +164,27 @@ class Eval:
         print_table([results.rows[contender.id] for contender, _ in contenders])
         print(f"rows: {self.out / 'success.jsonl'}")
 
+    def planners(self) -> dict[str, "AbstractPlanner"]:
+        """Return the planners that the command asks for, by name."""
+        return {contender.planner: planner for contender, planner in self._asked()[1]}
+
+    def outcomes(self) -> dict[str, "Outcomes"]:
+        """Return what the command has already found in OUT, by planner."""
+        from jumpyworld.evaluation.planned import Results
+
+        results = Results(self.out)
+        found = {c.planner: results.finished(c) for c, _ in self._asked()[1]}
+        return {name: outcomes for name, outcomes in found.items() if outcomes is not None}
+
+    def _asked(self) -> tuple["Domain", list[tuple["Contender", "AbstractPlanner"]]]:
+        from jumpyworld import domains
+
+        self._check()
+        domain = domains.get(self.domain)
+        policy, models = self._load(domain)
+        settings = self._settings(domain, policy)
+        return domain, self._contenders(domain, policy, models, settings)
+
     def _check(self) -> None:
         from jumpyworld.errors import ConfigError
 

@@ -1,7 +1,8 @@
 """``jumpy train``: policies, geometric horizon models and one-step world models."""
 
 import dataclasses
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -47,6 +48,8 @@ class GHM(TrainCommand):
     """Which seed of a policy trained with several."""
     objective: Literal["td-hc", "td-flow"] = "td-hc"
     """With horizon consistency, or without (hc_fraction = 0)."""
+    start_from: Path | None = None
+    """A trained model to begin with instead of new weights: run, checkpoint or export folder."""
 
     def job(self, dataset):
         """Return the model's job, with the policy as part of its data."""
@@ -68,10 +71,23 @@ class GHM(TrainCommand):
             config,
             policy_fingerprint=found.fingerprint,
             policy_name=found.name,
+            **self._start(),
         )
         if found.domain != dataset.domain:
             warn(f"{self.policy}: trained on {found.domain}, but the data are {dataset.domain}")
         return job
+
+    def _start(self) -> dict[str, Any]:
+        if self.start_from is None:
+            return {}
+        from jumpyworld.errors import ConfigError
+        from jumpyworld.ghm import GeometricHorizonModel
+        from jumpyworld.loading import fingerprint, load
+
+        model = load(self.start_from, warn=warn)
+        if not isinstance(model, GeometricHorizonModel):
+            raise ConfigError(f"--start-from {self.start_from}: no geometric horizon model")
+        return {"start": model, "start_fingerprint": fingerprint(self.start_from)}
 
 
 @dataclasses.dataclass(frozen=True)

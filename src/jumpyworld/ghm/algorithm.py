@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jumpyworld.data.relabel import GoalMixture, geometric_offsets, sample_goal_indices
 from jumpyworld.data.sampling import DeviceData, sample_transitions
+from jumpyworld.errors import ConfigError
 from jumpyworld.ghm.ahead import Jumped, targets
 from jumpyworld.ghm.batch import GHMBatch, SupportsSample, sample_draws
 from jumpyworld.ghm.config import GHMConfig
@@ -61,7 +62,13 @@ def optimiser(config: GHMConfig) -> optax.GradientTransformation:
     return optax.chain(*parts, optax.scale_by_learning_rate(rate))
 
 
-def init(key: PRNGKeyArray, config: GHMConfig, spec: GHMSpec, policy: SupportsSample) -> GHMState:
+def init(
+    key: PRNGKeyArray,
+    config: GHMConfig,
+    spec: GHMSpec,
+    policy: SupportsSample,
+    start: GeometricHorizonModel | None = None,
+) -> GHMState:
     """Return the state before the first step.
 
     Args:
@@ -69,9 +76,15 @@ def init(key: PRNGKeyArray, config: GHMConfig, spec: GHMSpec, policy: SupportsSa
         config: settings.
         spec: widths and statistics of the data.
         policy: whose future will be learnt; unused here, part of every algorithm's interface.
+        start: a trained model to begin with, whose units and frame are kept; None for new weights.
+
+    Raises:
+        ConfigError: ``start`` has another network than the settings ask for.
     """
     del policy
     model = GeometricHorizonModel(config, spec, key=key)
+    if start is not None:
+        model = _continue_from(model, start)
     opt_state = optimiser(config).init(eqx.filter(model.field, eqx.is_inexact_array))
     return GHMState(
         jnp.zeros((), jnp.int32),
@@ -80,6 +93,25 @@ def init(key: PRNGKeyArray, config: GHMConfig, spec: GHMSpec, policy: SupportsSa
         opt_state,
         Jumped.none_yet(config, spec),
     )
+
+
+def _continue_from(
+    model: GeometricHorizonModel, start: GeometricHorizonModel
+) -> GeometricHorizonModel:
+    def parts(m: GeometricHorizonModel):
+        return m.field, m.frame, m.state_normaliser, m.z_normaliser
+
+    wanted, found = (
+        {jax.tree_util.keystr(path): leaf.shape for path, leaf in leaves}
+        for leaves in (jax.tree_util.tree_leaves_with_path(parts(m)) for m in (model, start))
+    )
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            raise ConfigError(
+                f"the model to start from has {found.get(name)} where {name} needs "
+                f"{wanted.get(name)}: it was trained with another network, frame or data"
+            )
+    return eqx.tree_at(parts, model, parts(start))
 
 
 def sample_batch(

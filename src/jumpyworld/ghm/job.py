@@ -11,6 +11,7 @@ from jumpyworld.errors import ConfigError
 from jumpyworld.ghm import algorithm, probe, world_model
 from jumpyworld.ghm.batch import SupportsSample
 from jumpyworld.ghm.config import GHMConfig
+from jumpyworld.ghm.model import GeometricHorizonModel
 from jumpyworld.ghm.spec import GHMSpec
 from jumpyworld.ghm.world_model import WorldModelConfig
 from jumpyworld.training import TrainingJob
@@ -23,6 +24,8 @@ def ghm_job(
     *,
     policy_fingerprint: str | None = None,
     policy_name: str | None = None,
+    start: GeometricHorizonModel | None = None,
+    start_fingerprint: str | None = None,
 ) -> TrainingJob:
     """Return the job that trains a geometric horizon model of a policy.
 
@@ -36,6 +39,8 @@ def ghm_job(
         policy_fingerprint: hash of the policy (``jumpyworld.loading.load_policy``). None where it
             has none, and then nobody notices that a run goes on with another policy.
         policy_name: the policy's algorithm, for readers of the checkpoint.
+        start: a trained model to begin with instead of new weights.
+        start_fingerprint: its hash.
 
     Raises:
         ConfigError: the policy does not fit the dataset.
@@ -48,7 +53,7 @@ def ghm_job(
     return TrainingJob(
         kind="ghm",
         config=config,
-        init=lambda key: algorithm.init(key, config, spec, policy),
+        init=lambda key: algorithm.init(key, config, spec, policy, start),
         step=lambda state, data, key: algorithm.step(state, data[0], key, config, data[1]),
         inference_model=algorithm.inference_model,
         probe=lambda state, data, key: probe.probe(state, data[0], key, config),
@@ -58,6 +63,7 @@ def ghm_job(
             **_trained_on(dataset),
             "policy": policy_fingerprint,
             "policy_name": policy_name,
+            **({} if start is None else {"start": start_fingerprint}),
         },
     )
 

@@ -1,0 +1,161 @@
+"""One picture that tells a plan: what the model expects, what was considered, what came of it.
+
+    left     where the policy will be on its way to the goal, at three mean horizons
+    middle   the candidates' first subgoals by value, and the chain that was chosen
+    right    the way that the planner took, beside the policy's own
+
+For mazes, where a state has a place. Shapes: M candidates, K segments, d state.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jumpyworld.data.pictures import DPI, INK, LINES, draw_walls, dress, maze_ranges
+from jumpyworld.domains import MazeDomain
+from jumpyworld.errors import MissingExtraError, unwritable
+from jumpyworld.evaluation.decisions import Trace
+from jumpyworld.evaluation.planned import Outcomes
+from jumpyworld.evaluation.success import episode_seed, evaluate
+from jumpyworld.planning import AbstractPlanner, CompPlan, Plan, goal_task
+from jumpyworld.storage.files import atomic_file
+
+HORIZONS = (10, 50, 200)
+SAMPLES = 300
+WALL, START, GOAL = "#c6cdd6", LINES[2], LINES[1]
+
+
+def most_telling(alone: Outcomes, planned: Outcomes) -> tuple[int, int]:
+    """Return (task, episode), both from 0, that shows best what planning changes.
+
+    An episode that planning wins and the policy alone loses; where there is none, the one that
+    planning shortens most.
+    """
+    won = planned.success & ~alone.success
+    shorter = alone.steps - planned.steps + 10**6 * won
+    task, episode = np.unravel_index(np.argmax(shorter), shorter.shape)
+    return int(task), int(episode)
+
+
+def replay(
+    domain: MazeDomain,
+    planner: AbstractPlanner,
+    task: int,
+    episode: int,
+    *,
+    seed: int,
+    replan_every: int,
+    max_steps: int | None = None,
+) -> Trace:
+    """Run one episode of an evaluation again and return it; ``task`` counts from 1."""
+    # The first episodes of a task share an evaluation, and each has a seed of its own.
+    success = evaluate(
+        domain,
+        planner,
+        episodes=episode + 1,
+        tasks=[task],
+        seed=seed,
+        workers=1,
+        max_steps=max_steps,
+        replan_every=replan_every,
+        record=episode + 1,
+    )
+    return success.traces[episode]
+
+
+def draw_story(
+    domain: MazeDomain,
+    planner: CompPlan,
+    alone: Trace,
+    planned: Trace,
+    path: Path,
+    *,
+    seed: int = 0,
+) -> None:
+    """Draw an episode's first plan and its outcome into a PNG file, complete or not at all.
+
+    Args:
+        domain: the maze.
+        planner: who planned.
+        alone: the episode with the policy alone.
+        planned: the same episode with the planner.
+        path: the file.
+        seed: of the samples shown.
+
+    Raises:
+        DataError: the file cannot be written.
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plots") from error
+    x_range, y_range, _ = maze_ranges(np.zeros((0, 2)), domain.grid)
+    figure = Figure(dpi=DPI, layout="constrained", facecolor="white")
+    height = 4.2 * (y_range[1] - y_range[0]) / (x_range[1] - x_range[0])
+    figure.set_size_inches(12.8, height + 1.0)
+    canvas = FigureCanvasAgg(figure)
+    left, middle, right = figure.subplots(1, 3)
+    key = jax.random.key(episode_seed(seed, planned.task, 0))
+    _draw_samples(left, planner, planned, key)
+    _draw_candidates(figure, middle, domain, planner, planned, key)
+    for axes, trace, colour, label in (
+        (right, alone, LINES[3], "policy alone"),
+        (right, planned, LINES[0], "CompPlan"),
+    ):
+        way = np.stack(trace.states)[:, :2]
+        ended = f"reached after {len(way) - 1}" if trace.success else f"not in {len(way) - 1}"
+        axes.plot(*way.T, color=colour, linewidth=1.6, label=f"{label}: {ended} steps", zorder=4)
+    right.set_title("the way taken", fontsize=10, color=INK)
+    for axes in (left, middle, right):
+        draw_walls(axes, domain.grid, WALL)
+        axes.plot(*planned.states[0][:2], "o", color=START, markeredgecolor="white", ms=9, zorder=8)
+        axes.plot(*planned.goal[:2], "*", color=GOAL, markeredgecolor="white", ms=14, zorder=8)
+        axes.set(xlim=x_range, ylim=y_range, aspect="equal", xticks=(), yticks=())
+        dress(axes, "", "")
+    for axes in (left, right):
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "frameon": False}
+        axes.legend(fontsize=8, ncols=3, labelcolor=INK, **below)
+    figure.suptitle(f"{domain.alias}, task {planned.task}", fontsize=11, color=INK)
+    try:
+        with atomic_file(path) as file:
+            canvas.print_png(file, metadata={"Software": None})
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def _draw_samples(axes: Any, planner: CompPlan, trace: Trace, key: jax.Array) -> None:
+    """Draw where the model expects the policy on its way to the goal."""
+    state, goal = jnp.asarray(trace.states[0]), jnp.asarray(trace.goal)
+    ghm, policy = planner.repertoire.model, planner.repertoire.policy
+    states, goals = (jnp.broadcast_to(x, (SAMPLES, x.shape[0])) for x in (state, goal))
+    action_key, *keys = jax.random.split(key, 1 + len(HORIZONS))
+    actions = policy.sample(action_key, states, goals)
+    for horizon, draw, colour in zip(HORIZONS, keys, LINES, strict=False):
+        gamma = min(1 - 1 / horizon, ghm.gamma_max)
+        xy = np.asarray(ghm.sample(draw, states, actions, goals, gamma))[:, :2]
+        label = f"after {round(1 / (1 - gamma))} steps"
+        axes.scatter(*xy.T, s=5, color=colour, linewidth=0, alpha=0.6, label=label, zorder=3)
+    axes.set_title("where the policy will be, says the model", fontsize=10, color=INK)
+
+
+def _draw_candidates(
+    figure: Any, axes: Any, domain: MazeDomain, planner: CompPlan, trace: Trace, key: jax.Array
+) -> None:
+    """Draw the candidates' first subgoals by value, and the chain of the best."""
+    task = goal_task(domain, trace.goal)
+    plan: Plan = planner(key, jnp.asarray(trace.states[0]), task)
+    values, z = np.asarray(plan.candidate_values), np.asarray(plan.candidates)[..., :2]
+    order = np.argsort(values)
+    dots = axes.scatter(*z[order, 0].T, s=22, c=values[order], cmap="viridis", zorder=4)
+    chain = np.vstack([trace.states[0][:2], np.asarray(plan.z)[:, :2]])
+    axes.plot(*chain.T, color=LINES[0], linewidth=1.4, marker="o", markersize=4, zorder=6)
+    title = "candidates for the first subgoal, and the chosen chain"
+    axes.set_title(title, fontsize=10, color=INK)
+    bar = figure.colorbar(dots, ax=axes, location="bottom", shrink=0.7, aspect=40, pad=0.02)
+    bar.set_label("value: discounted time at the goal", fontsize=8, color=INK)
+    bar.ax.tick_params(labelsize=8, colors=INK)
