@@ -18,8 +18,8 @@ Two things to know before a short training. Values settle with a time constant o
 1 / (target_rate (1 - gamma)) steps, 20,000 with the defaults. And where G = S' the target rests on
 Q(S', A', S'), a place that is trained nowhere, so that without the mask values keep rising towards
 1 / (1 - gamma) and their slopes in the action are mostly noise: after 2,000 steps on antmaze-medium
-one action seemed worth 12 to 20 % of Q, where it can save a step or two, 1 to 2 %. With the mask,
-``bce`` and ``target_rate=0.02`` it was .8 % after 6,000 steps. The defaults are the paper's.
+one action seemed worth 8 to 26 % of Q, where it can save a step or two, 1 to 2 %. With the mask,
+``bce`` and ``target_rate=0.02`` it was .3 to .9 % after 6,000 steps. The defaults are the paper's.
 
 Shapes: B batch, d state and goal, da action, E critics.
 """
