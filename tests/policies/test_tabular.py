@@ -88,6 +88,16 @@ def test_td_values_are_exact_on_a_ring(name, mask):
     assert q.min() > -0.1 and q.max() < (1.0 if mask else 1 / (1 - discount)) + 0.1
 
 
+def test_values_may_begin_near_zero():
+    """Both networks, online and target: from there they spread from the goal."""
+    _, spec = ring_data()
+    config = gctd3.GCTD3Config.preset("debug", critic_loss="bce", critic_bias=-5.0)
+    state = gctd3.init(jax.random.key(0), config, spec)
+    s, a = jnp.eye(RING)[0], jnp.zeros(1)
+    for critic in (state.networks.critic, state.target):
+        assert np.all(np.asarray(gctd3.critic_values(critic, s, a, s, "bce")) < 0.05)
+
+
 N, DISCOUNT = 8, 0.8
 AHEAD = np.triu(np.ones((N - 1, N), bool), 1)
 

@@ -74,6 +74,9 @@ class GCTD3Config(FQLConfig):
         critic_loss: ``squared`` (paper) or ``bce``.
         mask_at_goal: stop bootstrapping at the goal. Paper: no.
         target_rate: share of the online critic that enters the target critic each step.
+        critic_bias: added to the critics' outputs at the start. Paper silent. With ``bce`` values
+            begin at .5 and sink by the discount alone; from -5 they begin near 0 and spread from
+            the goal, and short trainings learn sooner.
     """
 
     goal_current: float = 0.2
@@ -82,6 +85,7 @@ class GCTD3Config(FQLConfig):
     critic_loss: CriticLoss = "squared"
     mask_at_goal: bool = False
     target_rate: float = 0.005
+    critic_bias: float = 0.0
 
     def __post_init__(self):
         super().__post_init__()
@@ -203,6 +207,9 @@ def init(key: PRNGKeyArray, config: GCTD3Config, spec: PolicySpec) -> TDState:
         # FQL normalises the layers of critics and not those of actors.
         lambda k: Net(inputs, config.hidden, 1, key=k, layer_norm=True),
         key=critic_key,
+    )
+    critic = eqx.tree_at(
+        lambda c: c.members.layers[-1].bias, critic, replace_fn=lambda b: b + config.critic_bias
     )
     networks = TDNetworks(Actors(config, spec, key=actor_key), critic)
     return TDState(
