@@ -2,10 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := ogbench,plots,emd,data,viewer,dev
+EXTRAS := ogbench,plots,emd,data,viewer,docs,dev
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install demo test test-slow lint format clean
+.PHONY: help install demo test test-slow docs lint format clean
 
 help:            ## Show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,14 +31,17 @@ test: install    ## Prove correctness (what CI runs)
 test-slow: install  ## The long proofs: many kills, 100,000 mutations, longer trainings
 	$(BIN)/python -m pytest -m slow
 
+docs: install    ## Build the documentation strictly, into build/site (a test does too)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 lint: install    ## Style and types
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/pyright
 
 format: install  ## Rewrite in the house style
-	$(BIN)/ruff check --fix-only --quiet src tests benchmarks
-	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix-only --quiet src tests benchmarks examples
+	$(BIN)/ruff format src tests benchmarks examples
 
 clean:           ## Remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

@@ -33,7 +33,7 @@ Values = TypeVar("Values", Array, np.ndarray)
 
 
 def effective_discounts(alphas: Float[Values, " K"], discount: float) -> Float[Values, " K"]:
-    """Return beta_k = discount (1 - alpha_k) for switching probabilities alpha in [0, 1] [K].
+    """Return beta_k = discount (1 - alpha_k) [K] for switching probabilities in [0, 1].
 
     Paper: section 3.1, before definition gsp-weights.
     """
