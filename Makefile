@@ -26,7 +26,7 @@ demo: install    ## The story so far, on a CPU
 	$(BIN)/jumpy demo
 
 test: install    ## Prove correctness (what CI runs)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: install  ## The long proofs: many kills, 100,000 mutations, longer trainings
 	$(BIN)/python -m pytest -m slow

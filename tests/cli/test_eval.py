@@ -28,14 +28,6 @@ TINY = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled_in_a_hurry():
-    """Halve the time to compile: programs here are many, and run once."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """Return a folder with a GHM of the policy ``scripted`` and a world model, both untrained."""

@@ -13,7 +13,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 import jumpyworld
 from jumpyworld import loading, policies
@@ -33,23 +32,10 @@ TINY_MODEL = ("--preset", "debug", "--set", "width=8", "embed_dim=4", "batch_siz
 
 
 @pytest.fixture(scope="module", autouse=True)
-def programs(tmp_path_factory):
-    """Compile quickly, and each program once: tests train the same few models again and again."""
-    folder = str(tmp_path_factory.mktemp("programs"))
-    names = {
-        "jax_compilation_cache_dir": folder,
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-        "jax_disable_most_optimizations": True,
-    }
-    before = {name: jax.config.values[name] for name in names}
-    for name, value in names.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield folder
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
+def programs(keep_programs):
+    """Compile each program once: tests train the same few models again and again."""
+    with keep_programs() as folder:
+        yield folder
 
 
 def write_walks(path, d=2, da=2, seed=0):
@@ -281,7 +267,6 @@ def test_an_interrupted_run_saves_says_so_and_continues(
 def test_an_interrupted_process_exits_with_130(data, tmp_path, programs):
     environment = {
         **os.environ,
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "JAX_COMPILATION_CACHE_DIR": programs,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }

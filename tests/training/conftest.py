@@ -1,33 +1,19 @@
 import sys
 from pathlib import Path
 
-import jax
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 sys.path.append(str(Path(__file__).parent))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compiled_once(tmp_path_factory):
-    """Keep compiled programs for the whole session: most tests train the same small model."""
-    folder = str(tmp_path_factory.mktemp("programs"))
-    names = {
-        "jax_compilation_cache_dir": folder,
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: getattr(jax.config, name) for name in names}
-    for name, value in names.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield folder
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
+@pytest.fixture(scope="package", autouse=True)
+def compiled_once(keep_programs):
+    """Keep compiled programs: most tests train the same small model."""
+    with keep_programs() as folder:
+        yield folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def straight(tmp_path_factory):
     """The run that was never interrupted."""
     from toy_runs import run

@@ -1,0 +1,49 @@
+"""Without consistency rows the loss has the bits of TD-Flow's.
+
+In a file of its own, as OPTIMISED in tests/conftest.py names files: without optimisation the loop
+of the solver, which is one program, rounds otherwise than operations one by one.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jumpyworld.flows import interpolate
+from jumpyworld.ghm.batch import sample_draws
+from jumpyworld.ghm.losses import batch_condition, matching_loss
+
+KEY = jax.random.key(3)
+
+
+def td_flow(model, target, batch, draws, config, policy):
+    """Eq. td-flow, written from the paper for rows in the order conditional, unconditional."""
+    c = config.layout.conditional
+    a_next = policy.sample(jax.random.split(KEY)[0], batch.next_observations[:c], batch.z[:c])
+    x1 = model.state_normaliser.normalise(batch.next_observations)
+    x_one = interpolate(draws.x0_one_step, x1, draws.t)
+    later = batch_condition(target, batch.next_observations, a_next, batch.z[:c], draws.gamma)
+    steps = config.train_steps
+    x_boot = draws.x0_beta
+    for i in range(steps):
+        t = jnp.float32(i / steps) * draws.t
+        h = jnp.float32((i + 1) / steps) * draws.t - t
+        x_boot = x_boot + h[:, None] * jax.vmap(target.velocity)(x_boot, t, later)
+    u_boot = jax.vmap(target.velocity)(x_boot, draws.t, later)
+    now = batch_condition(model, batch.observations, batch.actions[:c], batch.z[:c], draws.gamma)
+    twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), (draws.t, now))
+    v = jax.vmap(model.velocity)(jnp.concatenate([x_one, x_boot]), *twice)
+    u = jnp.concatenate([x1 - draws.x0_one_step, u_boot])
+    one, boot = jnp.split(jnp.sum(jnp.square(v - u), axis=-1), 2)
+    return (jnp.sum((1 - draws.gamma) * one) + jnp.sum(draws.gamma * boot)) / config.batch_size
+
+
+def test_without_consistency_rows_it_is_td_flow_bit_for_bit(
+    make_model, make_batch, config, change, policy
+):
+    config = change(config, hc_fraction=0.0)
+    model, target, batch = make_model(config), make_model(config, seed=1), make_batch(config)
+    draws = sample_draws(jax.random.key(1), config, 3)
+    want = td_flow(model, target, batch, draws, config, policy)
+    got, metrics = matching_loss(model, target, batch, draws, KEY, config, policy)
+    np.testing.assert_array_equal(got, want)
+    assert "loss/gamma_bootstrap" not in metrics
