@@ -22,6 +22,9 @@ OPTIMISED = ("theory/", "policies/test_learning.py", "training/", "ghm/test_td_f
 ORDER = (*OPTIMISED, "experiments/", "ghm/", "cli/", "policies/", "domains/", "planning/", "")
 
 
+last_file = [None]
+
+
 def place(item):
     return item.path.relative_to(Path(__file__).parent).as_posix()
 
@@ -33,12 +36,21 @@ def pytest_collection_modifyitems(items):
     items.sort(key=rank)
 
 
+def resident_gigabytes():
+    path = Path("/proc/self/statm")
+    return int(path.read_text().split()[1]) * 4096 / 1e9 if path.exists() else 0.0
+
+
 @pytest.hookimpl(tryfirst=True)  # before fixtures of any scope
 def pytest_runtest_setup(item):
     hurry = not place(item).startswith(OPTIMISED)
-    if hurry != jax.config.values["jax_disable_most_optimizations"]:
-        jax.clear_caches()  # they do not tell the two kinds of program apart
+    other = hurry != jax.config.values["jax_disable_most_optimizations"]
+    begins = item.path != last_file[0]
+    # Caches do not tell the two kinds of program apart, and keep all of them: gigabytes in the end.
+    if other or (begins and resident_gigabytes() > 3):
+        jax.clear_caches()
         jax.config.update("jax_disable_most_optimizations", hurry)
+    last_file[0] = item.path
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(hurry))  # processes of the test
 
 

@@ -44,7 +44,7 @@ class Size:
     max_steps: int = 1000
 
 
-FULL = Size(200, 4000, 4000, 500, 4, 10)
+FULL = Size(200, 8000, 1500, 500, 2, 20)
 FAST = Size(30, 300, 100, 20, 1, 25)
 
 
@@ -59,7 +59,7 @@ class Demo:
     out: Path = Path("demo")
     """Folder for all that the demo makes."""
     fast: bool = False
-    """A minute instead of six: everything runs, too little is learnt to win."""
+    """A minute or two: everything runs, next to nothing is learnt."""
     seed: int = 0
     """Fixes data, training and episodes."""
 
