@@ -1,6 +1,7 @@
 """What every test relies on: the CPU, two fake devices, strict promotion, no network."""
 
 import contextlib
+import ctypes
 import os
 import socket
 from pathlib import Path
@@ -49,6 +50,8 @@ def pytest_runtest_setup(item):
     # Caches do not tell the two kinds of program apart, and keep all of them: gigabytes in the end.
     if other or (begins and resident_gigabytes() > 3):
         jax.clear_caches()
+        # What was freed goes back only now; else every later file would compile all again.
+        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
         jax.config.update("jax_disable_most_optimizations", hurry)
     last_file[0] = item.path
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(hurry))  # processes of the test
