@@ -124,16 +124,11 @@ class Eval:
 
     def run(self) -> None:
         """Evaluate planner after planner, and print a table."""
-        from jumpyworld import domains
         from jumpyworld.cli.eval_table import print_table
         from jumpyworld.evaluation.planned import Outcomes, Results, difference_fields
         from jumpyworld.evaluation.success import open_environments
 
-        self._check()
-        domain = domains.get(self.domain)
-        policy, models = self._load(domain)
-        settings = self._settings(domain, policy)
-        contenders = self._contenders(domain, policy, models, settings)
+        domain, policy, models, contenders = self._asked()
         results = Results(self.out)
         outcomes: dict[str, Outcomes] = {}
         envs: Lockstep | None = None
@@ -166,24 +161,32 @@ class Eval:
 
     def planners(self) -> dict[str, "AbstractPlanner"]:
         """Return the planners that the command asks for, by name."""
-        return {contender.planner: planner for contender, planner in self._asked()[1]}
+        return {contender.planner: planner for contender, planner in self._asked()[-1]}
 
     def outcomes(self) -> dict[str, "Outcomes"]:
         """Return what the command has already found in OUT, by planner."""
         from jumpyworld.evaluation.planned import Results
 
         results = Results(self.out)
-        found = {c.planner: results.finished(c) for c, _ in self._asked()[1]}
+        found = {c.planner: results.finished(c) for c, _ in self._asked()[-1]}
         return {name: outcomes for name, outcomes in found.items() if outcomes is not None}
 
-    def _asked(self) -> tuple["Domain", list[tuple["Contender", "AbstractPlanner"]]]:
+    def _asked(
+        self,
+    ) -> tuple[
+        "Domain",
+        "LoadedPolicy",
+        dict[str, "LoadedModel"],
+        list[tuple["Contender", "AbstractPlanner"]],
+    ]:
+        """Check the flags, load what they name, and build every planner."""
         from jumpyworld import domains
 
         self._check()
         domain = domains.get(self.domain)
         policy, models = self._load(domain)
         settings = self._settings(domain, policy)
-        return domain, self._contenders(domain, policy, models, settings)
+        return domain, policy, models, self._contenders(domain, policy, models, settings)
 
     def _check(self) -> None:
         from jumpyworld.errors import ConfigError

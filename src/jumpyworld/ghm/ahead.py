@@ -12,6 +12,8 @@ Deviation: S+ comes from the target network of the step before. At the first ste
 and consistency rows are plain ones (beta = gamma).
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -100,7 +102,9 @@ def regressions_ahead(
     a_fresh = policy.sample(next_key, fresh.next_observations[:c], fresh.z[:c])
     if not config.mask_action:
         a_fresh = jnp.concatenate([a_fresh, fresh.next_actions[c:]])
-    first = jax.tree.map(lambda leaf: leaf[:hc], eqx.tree_at(_inside, fresh, None, is_leaf=_none))
+    # ``inside`` is about unconditional rows, which stay.
+    rows = dataclasses.replace(fresh, inside=None)
+    first = jax.tree.map(lambda leaf: leaf[:hc], rows)
     unjumped = Jumped(
         first,
         a_fresh[:hc],
@@ -115,9 +119,7 @@ def regressions_ahead(
     def exchange(rows, with_rows):
         return rows.at[: len(with_rows)].set(with_rows)
 
-    batch = eqx.tree_at(_inside, fresh, None, is_leaf=_none)
-    batch = jax.tree.map(exchange, batch, now.batch)
-    batch = eqx.tree_at(_inside, batch, fresh.inside, is_leaf=_none)
+    batch = dataclasses.replace(jax.tree.map(exchange, rows, now.batch), inside=fresh.inside)
     a_next = exchange(a_fresh, now.a_next)
     used = eqx.tree_at(
         lambda d: (d.beta, d.gamma),
@@ -144,8 +146,8 @@ def regressions_ahead(
     one_step = one_step_target(
         target.state_normaliser.normalise(batch.next_observations), draws.x0_one_step, draws.t
     )
-    rows = len(draws.t)
-    terms = (one_step, Regression(x[:rows], v[:rows]), Regression(x[rows:], v[rows:]))
+    b = len(draws.t)
+    terms = (one_step, Regression(x[:b], v[:b]), Regression(x[b:], v[b:]))
     s_plus = target.state_normaliser.denormalise(jumps)
     a_plus = policy.sample(plus_key, s_plus, first.z)
     after = Jumped(
@@ -173,11 +175,3 @@ def targets(
     if waiting is None:
         return batch, draws, regressions(target, batch, draws, key, config, policy), None
     return regressions_ahead(target, batch, draws, key, config, policy, waiting)
-
-
-def _inside(batch: GHMBatch):
-    return batch.inside
-
-
-def _none(node) -> bool:
-    return node is None

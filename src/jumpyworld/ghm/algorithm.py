@@ -111,6 +111,10 @@ def _continue_from(
                 f"the model to start from has {found.get(name)} where {name} needs "
                 f"{wanted.get(name)}: it was trained with another network, frame or data"
             )
+    # Equal shapes may still be another function: skips, embeddings, a linear mix. The checkpoint
+    # will be read by the settings of this run.
+    if jax.tree.structure(parts(model)) != jax.tree.structure(parts(start)):
+        raise ConfigError("the model to start from was trained with other settings of its network")
     return eqx.tree_at(parts, model, parts(start))
 
 
