@@ -59,7 +59,7 @@ class Demo:
     out: Path = Path("demo")
     """Folder for all that the demo makes."""
     fast: bool = False
-    """A minute or two: everything runs, next to nothing is learnt."""
+    """Run everything, and learn next to nothing."""
     seed: int = 0
     """Fixes data, training and episodes."""
 
