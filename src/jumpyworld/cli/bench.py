@@ -75,6 +75,8 @@ class BenchPlan:
     """Whose sizes and planning settings; with --ghm, the domain itself."""
     preset: Literal["paper", "base", "small", "debug"] = "small"
     """Network without --ghm."""
+    set: tuple[str, ...] = ()
+    """Settings of that network that differ, as FIELD=VALUE."""
     ghm: Path | None = None
     """A trained model: run or checkpoint folder."""
     policy: str | None = None

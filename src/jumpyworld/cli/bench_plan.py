@@ -9,12 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jumpyworld import data, domains
+from jumpyworld.cli.train_loop import read_changes
 from jumpyworld.errors import ConfigError
 from jumpyworld.experiments import bench_plan as bench
 from jumpyworld.experiments.bench_train import one_step_policy
 from jumpyworld.experiments.references import References
 from jumpyworld.ghm import GeometricHorizonModel, GHMConfig, GHMSpec
 from jumpyworld.planning import PlanningPreset, goal_task, planning_preset
+from jumpyworld.storage.schema import with_changes
 from jumpyworld.storage.tensors import digest
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
             raise ConfigError(f"--only {name}: choose from {', '.join(known)}")
     if flags.rounds < 1 or flags.states < 1:
         raise ConfigError(f"--rounds {flags.rounds} --states {flags.states}: must be at least 1")
+    if flags.set and flags.ghm is not None:
+        raise ConfigError("--set: a trained model has its own settings")
     trained = (flags.ghm, flags.policy, flags.dataset)
     if any(part is not None for part in trained) and any(part is None for part in trained):
         raise ConfigError("--ghm, --policy and --dataset: give all three, or none of them")
@@ -76,6 +80,7 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
             "domain": domain.alias,
             "policy": name,
             "network": flags.preset if flags.ghm is None else "trained",
+            "changes": list(flags.set),
             "method": method.name,
             "idea": method.idea,
             "candidates": preset.candidates,
@@ -99,6 +104,7 @@ def _random(flags: "BenchPlan", domain: domains.Domain):
         rows, rng.uniform(-1, 1, (2000, da)).astype(np.float32), np.arange(2000) % 500 == 499
     )
     config = GHMConfig.preset(flags.preset, domain.alias)
+    config = with_changes(config, read_changes(flags.set), "--set")
     spec = GHMSpec.from_arrays(dataset.observations, dataset.starts, dataset.ends, da)
     ghm = GeometricHorizonModel(config, spec, key=jax.random.key(flags.seed))
     policy = one_step_policy(dataset, flags.preset)

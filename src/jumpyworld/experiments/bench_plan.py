@@ -12,6 +12,7 @@ no better than a random candidate.
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,8 @@ from jumpyworld.planning.repertoire import Precision
 from jumpyworld.planning.search import Pool, open_pool
 
 REFERENCE = 4
+COMPILERS = 4
+"""Planners compiled side by side."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +116,15 @@ def time_plans(
         say: told of each stage.
     """
     key = jax.random.key(0)
-    evaluations = {}
-    for name, planner in planners.items():
+
+    def prepare(name: str) -> float:
         began = time.monotonic()
-        plan = jax.block_until_ready(planner(key, states[0], task))
-        evaluations[name] = float(plan.evaluations)
+        plan = jax.block_until_ready(planners[name](key, states[0], task))
         say(f"{name}: compiled and run in {time.monotonic() - began:.0f} s")
+        return float(plan.evaluations)
+
+    with ThreadPoolExecutor(COMPILERS) as pool:
+        evaluations = dict(zip(planners, pool.map(prepare, planners), strict=True))
     times: dict[str, list[float]] = {name: [] for name in planners}
     for i in range(rounds):
         for name, planner in planners.items():

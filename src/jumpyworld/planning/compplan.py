@@ -41,6 +41,7 @@ from jumpyworld.planning.repertoire import (
     SampleSuccessors,
     draw_actions,
     rounded,
+    rounded_policy,
 )
 from jumpyworld.planning.search import (
     Pool,
@@ -133,7 +134,8 @@ class CompPlan(AbstractPlanner):
             tail: ``truncate`` or ``absorb``; see ``gsp``.
             solver: ODE solver while planning; the model's own by default.
             num_steps: ODE steps while planning; the model's own by default.
-            precision: of the model's inner layers while planning, ``fp32`` or ``bf16``.
+            precision: of inner layers in chains, the model's and the policy's, ``fp32`` or
+                ``bf16``; the policy acts in its own.
             action_limit: largest size of an action's entries; None for no limit.
             base: what acts when no candidate finds any reward, with the goal as its z.
             include_base: add the candidate z_k = g for all k.
@@ -151,7 +153,8 @@ class CompPlan(AbstractPlanner):
         if not allow_extrapolation:
             check_horizons(horizons, betas.tolist(), ghm)
         model = rounded(ghm, precision)
-        self.repertoire = Repertoire(model, policy, solver, num_steps, action_limit)
+        chained = rounded_policy(policy, precision)
+        self.repertoire = Repertoire(model, policy, chained, solver, num_steps, action_limit)
         self.base, self.proposal = base, proposal
         self.betas, self.weights = jnp.asarray(betas), jnp.asarray(weights)
         self.search = Uniform(256) if search is None else search

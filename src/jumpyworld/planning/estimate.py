@@ -76,7 +76,7 @@ def chain_states(
         z_rows = rows(z_k)
 
         def draw() -> Array:
-            return ask.act(keys[0], states, z_rows)
+            return ask.act_in_chain(keys[0], states, z_rows)
 
         # Drawing when a segment begins, not when it ends, draws no A_K; a given a_1 is not drawn.
         actions = draw() if first is None else cond(is_first, lambda: first, draw)

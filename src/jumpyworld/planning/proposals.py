@@ -106,7 +106,7 @@ class GoalProposal(_AbstractChain):
         act_key, jump_key = jax.random.split(key)
         goal = vector_goal(question.task, "GoalProposal") if self.goal is None else self.goal
         goals = jnp.broadcast_to(goal, (self.number, *goal.shape))
-        actions = question.repertoire.act(act_key, places, goals)
+        actions = question.repertoire.act_in_chain(act_key, places, goals)
         return question.repertoire.jump(jump_key, places, actions, goals, beta)
 
     def jumps(self, num_segments: int) -> int:

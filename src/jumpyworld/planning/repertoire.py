@@ -41,7 +41,8 @@ class Repertoire(eqx.Module):
 
     Attributes:
         model: the geometric horizon model.
-        policy: pi.
+        policy: pi, as it acts.
+        chained: pi inside chains, perhaps in a lower precision; None for ``policy`` itself.
         solver: ODE solver while planning; None for the model's own.
         num_steps: ODE steps while planning; None for the model's own.
         action_limit: actions are clipped to [-limit, limit] before they are scored or executed;
@@ -50,6 +51,7 @@ class Repertoire(eqx.Module):
 
     model: SampleSuccessors
     policy: SampleActions
+    chained: SampleActions | None = None
     solver: Solver | None = eqx.field(static=True, default=None)
     num_steps: int | None = eqx.field(static=True, default=None)
     action_limit: float | None = eqx.field(static=True, default=1.0)
@@ -59,6 +61,13 @@ class Repertoire(eqx.Module):
     ) -> Float[Array, "R da"]:
         """Draw A ~ pi_z(s) for each row."""
         return draw_actions(self.policy, key, states, z, self.action_limit)
+
+    def act_in_chain(
+        self, key: PRNGKeyArray, states: Float[Array, "R d"], z: Float[Array, "R dz"]
+    ) -> Float[Array, "R da"]:
+        """Draw A ~ pi_z(s) for each row of chains that are only imagined."""
+        policy = self.policy if self.chained is None else self.chained
+        return draw_actions(policy, key, states, z, self.action_limit)
 
     def jump(
         self,
@@ -99,6 +108,14 @@ def rounded(model: SampleSuccessors, precision: Precision) -> SampleSuccessors:
     with_inner_layers: Any = getattr(model, "with_inner_layers", None)
     if with_inner_layers is None:
         raise ConfigError(f"precision='bf16': {type(model).__name__} has no layers to round")
+    return with_inner_layers(jnp.bfloat16)
+
+
+def rounded_policy(policy: SampleActions, precision: Precision) -> SampleActions:
+    """Return the policy for use inside chains: rounded, if it can be, where the model is."""
+    with_inner_layers: Any = getattr(policy, "with_inner_layers", None)
+    if precision == "fp32" or with_inner_layers is None:
+        return policy
     return with_inner_layers(jnp.bfloat16)
 
 

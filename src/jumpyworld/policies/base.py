@@ -113,6 +113,17 @@ class AbstractPolicy(eqx.Module):
             raise ConfigError(f"sample_actions: {type(self).__name__} needs {missing}")
         return self._sample(seed, observations, goals, temperature)
 
+    def with_inner_layers(self, dtype) -> "AbstractPolicy":
+        """Return the policy with the inner layers of its networks in ``dtype``, say bfloat16."""
+
+        def is_network(node: Any) -> bool:
+            return node is not self and hasattr(node, "with_inner_layers")
+
+        def inner(node: Any) -> Any:
+            return node.with_inner_layers(dtype) if is_network(node) else node
+
+        return jax.tree.map(inner, self, is_leaf=is_network)
+
     def _sample(self, key, states, z, temperature) -> Array:
         temperature = jnp.asarray(temperature, self.dtype)
         act = functools.partial(_act_on_rows, self, as_key(key), temperature)

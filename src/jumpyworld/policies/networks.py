@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.flows import integrate, interpolate, target_velocity
 from jumpyworld.nn import Linear
+from jumpyworld.nn.mlp import at_least_float32
 from jumpyworld.policies.base import Metrics
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ class Net(eqx.Module):
         """Map the concatenation of vectors to [m]."""
         x = jnp.concatenate(inputs)
         for i, layer in enumerate(self.layers[:-1]):
-            x = jax.nn.gelu(layer(x))
+            x = jax.nn.gelu(at_least_float32(layer(x)))
             x = self.norms[i](x) if self.norms else x
         return self.layers[-1](x)
 
@@ -78,6 +79,12 @@ class Net(eqx.Module):
     def outputs(self) -> int:
         """Width m of the output."""
         return self.layers[-1].weight.shape[-1]
+
+    def with_inner_layers(self, dtype) -> "Net":
+        """Return the network with the products between hidden layers in ``dtype``."""
+        inner = jax.tree.map(lambda weight: weight.astype(dtype), self.layers[1:-1])
+        layers = (*self.layers[:1], *inner, *self.layers[1:][-1:])
+        return eqx.tree_at(lambda net: net.layers, self, layers)
 
 
 class Ensemble(eqx.Module):
