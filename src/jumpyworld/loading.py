@@ -166,6 +166,10 @@ def export(
             name: array.astype(target) if is_floating(array.dtype) else array
             for name, array in arrays.items()
         }
+    if weights == "average" and target != np.float32:
+        # Rounded weights stand for the object that they come from: models know it by this hash.
+        origin = {checkpoint.ROUNDED_FROM: checkpoint.fingerprint(document, arrays)}
+        document = {**document, "fingerprints": {**document["fingerprints"], **origin}}
     with manifest.writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     checkpoint.save_export(

@@ -34,6 +34,8 @@ from jumpyworld.storage.tensors import (
 )
 
 Arrays = Mapping[str, Any]
+ROUNDED_FROM = "rounded_from"
+"""Role, among fingerprints, of what an export with fewer bits was made from."""
 
 
 def save(
@@ -155,8 +157,11 @@ def fingerprint(document: dict[str, Any], arrays: Arrays) -> str:
     """Return a hash of what ``read`` returned: kind, settings, shapes and weights.
 
     A model trained on a policy stores the policy's fingerprint, so that it is never run with
-    another one. Runs, checkpoints and float32 exports of the same weights share it.
+    another one. Runs, checkpoints and exports of the same weights share it: those of fewer bits
+    say what they were rounded from.
     """
+    if original := document["fingerprints"].get(ROUNDED_FROM):
+        return original
     described = {name: document[name] for name in ("kind", "config", "spec")}
     return manifests.sha256_json([described, digest(arrays)])
 
