@@ -61,6 +61,9 @@ class LoadedPolicy:
     """Hash of its settings and weights."""
     domain: str | None
     """OGBench dataset name of the domain it was made for, if known."""
+    rounded_from: str | None = None
+    """Fingerprint of the policy that these weights are rounded from: models of it are models of
+    this one."""
     whole: Any = None
     """The hierarchy that ``policy`` is the low level of, if it is one."""
 
@@ -107,8 +110,13 @@ def load_policy(
         document["kind"],
         checkpoint.fingerprint(document, arrays) + low,
         document["fingerprints"].get("domain"),
+        rounded_from=_low_of(document["fingerprints"].get(checkpoint.ROUNDED_FROM), low),
         whole=policy if low else None,
     )
+
+
+def _low_of(fingerprint: str | None, low: str) -> str | None:
+    return None if fingerprint is None else fingerprint + low
 
 
 def describe(path: Path | str, warn: runs.Warn = runs.python_warning) -> dict[str, Any]:
@@ -119,6 +127,11 @@ def describe(path: Path | str, warn: runs.Warn = runs.python_warning) -> dict[st
     """
     folder = runs.resolve(Path(path), warn)
     return checkpoint.read_document(folder, manifest.read_manifest(folder))
+
+
+def stands_for(path: Path | str, *, seed: int | None = None) -> str:
+    """Return the hash of what the weights in ``path`` were rounded from, or else their own."""
+    return checkpoint.stands_for(*checkpoint.read(runs.resolve(Path(path)), seed))
 
 
 def fingerprint(path: Path | str, *, seed: int | None = None) -> str:
@@ -142,8 +155,8 @@ def export(
         run: a run or checkpoint folder.
         out: the folder to make.
         shard_mb: largest size of a file in MB, unless one array alone is larger.
-        dtype: what floating-point weights are stored as. ``load`` takes them back to the model's
-            own dtype; what 16 bits rounded away stays away.
+        dtype: what floating-point weights are stored as; normalisers keep their own. ``load``
+            takes them back to the model's dtype; what 16 bits rounded away stays away.
         weights: ``average`` over training, which is what ``load`` returns of a run; or ``online``,
             the last ones, of a model that keeps both.
         seed: which of several seeds trained at once.
@@ -163,12 +176,12 @@ def export(
     target = dtype_of(_DTYPES[dtype])
     with np.errstate(over="ignore"):  # an overflow is infinite, and refused by name on saving
         stored = {
-            name: array.astype(target) if is_floating(array.dtype) else array
+            name: array.astype(target) if _is_weight(name, array) else array
             for name, array in arrays.items()
         }
     if weights == "average" and target != np.float32:
         # Rounded weights stand for the object that they come from: models know it by this hash.
-        origin = {checkpoint.ROUNDED_FROM: checkpoint.fingerprint(document, arrays)}
+        origin = {checkpoint.ROUNDED_FROM: checkpoint.stands_for(document, arrays)}
         document = {**document, "fingerprints": {**document["fingerprints"], **origin}}
     with manifest.writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -180,6 +193,12 @@ def export(
         dtypes={name: array.dtype.name for name, array in arrays.items()},
     )
     return out
+
+
+def _is_weight(name: str, array: np.ndarray) -> bool:
+    """Whether an array may be rounded: units are exact, or every state would shift."""
+    part = name.rpartition("/")[0]
+    return is_floating(array.dtype) and not part.endswith(("normaliser", "frame"))
 
 
 def _online(

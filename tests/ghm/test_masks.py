@@ -71,5 +71,9 @@ def test_data_without_masks_are_refused(policy):
     dataset = Dataset.from_arrays(rng.normal(size=(20, 3)), rng.uniform(-1, 1, (20, 2)), ends)
     with pytest.raises(ConfigError, match="use_masks"):
         ghm_job(dataset, policy, GHMConfig.preset("debug", use_masks=True))
+    masked = dataclasses.replace(dataset, extras={"masks": np.ones(20, np.float32)})
+    with pytest.raises(ConfigError, match="use_masks: needs hc_fraction=0"):
+        ghm_job(masked, policy, GHMConfig.preset("debug", use_masks=True))
+    ghm_job(masked, policy, GHMConfig.preset("debug", use_masks=True, hc_fraction=0.0))
     with pytest.raises(ConfigError, match="uncond_source"):
         GHMConfig(use_masks=True, uncond_source="trajectory")

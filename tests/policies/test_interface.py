@@ -53,6 +53,21 @@ def test_the_actor_does_not_move_the_critic(briefly_trained, name):
     assert not eqx.tree_equal(after.networks.actors, after_other.networks.actors)
 
 
+def test_rounded_inner_layers_change_actions_a_little(trained, key):
+    policy = trained.policy
+    width = policy.observation_dim
+    states, z = jax.random.normal(key, (2, 64, width))
+    rounded = policy.with_inner_layers(jnp.bfloat16)
+    sample = eqx.filter_jit(lambda p: p.sample(key, states, z))
+    exact, near = sample(policy), sample(rounded)
+    assert near.dtype == exact.dtype == jnp.float32
+    gap = np.abs(np.asarray(near) - np.asarray(exact))
+    assert 0 < gap.max() < 0.1
+    before, after = trees.to_arrays(policy), trees.to_arrays(rounded)
+    units = [name for name in before if "normaliser" in name]
+    assert units and all(before[name].dtype == after[name].dtype for name in units)
+
+
 def test_states_fit_the_training_loop(trained):
     """A leaf that changes type or that is no array would stop the compiled loop."""
     before, after = (

@@ -86,6 +86,31 @@ def test_an_export_of_16_bits_comes_back_in_the_models_dtype(toy, run, tmp_path,
         assert np.array_equal(back[name], rounded.astype(array.dtype))
 
 
+def test_rounded_weights_are_others_and_say_whose_they_are(toy, run, tmp_path):
+    out = loading.export(run, tmp_path / "small", dtype="bf16", seed=0)
+    original = loading.fingerprint(run, seed=0)
+    assert loading.fingerprint(out) != original
+    assert loading.stands_for(out) == original == loading.stands_for(run, seed=0)
+    whole = loading.export(run, tmp_path / "whole", seed=0)
+    assert loading.stands_for(whole) == loading.fingerprint(whole) == original
+    again = loading.export(out, tmp_path / "again", dtype="bf16")
+    assert loading.stands_for(again) == original
+
+
+def test_units_are_never_rounded(toy, tmp_path):
+    offset = np.asarray([17.3], np.float32)
+    model = {name: offset for name in ("state_normaliser/offset", "frame/displacements", "w/b")}
+    folder = tmp_path / "a" / "step-000000001"
+    folder.parent.mkdir()
+    checkpoint.save(folder, make_document(), step=1, model=model, state={}, environment={})
+    back = loading.load(loading.export(folder, tmp_path / "out", dtype="bf16"))[1]
+    assert {name: float(array[0]) for name, array in back.items()} == {
+        "state_normaliser/offset": offset[0],
+        "frame/displacements": offset[0],
+        "w/b": 17.25,
+    }
+
+
 def test_an_export_does_not_hide_what_does_not_fit(tmp_path):
     (tmp_path / "a").mkdir()
     large = {"w": np.array([1e6], np.float32)}

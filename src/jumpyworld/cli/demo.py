@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 DOMAIN = "pointmaze-large"
-# Four segments of these mean lengths, with the policy itself and the last plan among candidates.
+# Somewhere else first, then the policy; jumps through walls, of which the data know nothing, are
+# refused; the policy itself and the last plan stand among the candidates.
 PLANNING = (
-    "--horizons 50 50 100 100 --discount 0.995 --search elimination --candidates 32 "
-    "--rounds 32x6 6x20 2x48 --solver midpoint --ode-steps 2 --include-base --warm-start 2 "
-    "--margin 0.1"
+    "--horizons 50 50 100 100 100 100 --discount 0.995 --proposal detour --search elimination "
+    "--candidates 64 --rounds 64x6 12x20 3x48 --solver midpoint --ode-steps 2 --include-base "
+    "--warm-start 2 --margin 0.1"
 )
 
 
@@ -81,24 +82,32 @@ class Demo:
         """How much is done."""
         return FAST if self.fast else FULL
 
+    def start_from(self) -> Path | None:
+        """Return the shipped model that the demo's own begins with: a small one begins a small one."""
+        return shipped_ghm() if self.size.preset == "small" else None
+
     def stages(self) -> list[tuple[str, list[str]]]:
         """Return what to do, each with the words of its command."""
         size = self.size
         data, policy, ghm, results = (
             str(self.out / name) for name in ("data", "gcbc", "ghm", "eval")
         )
-        make = f"data generate {DOMAIN} --episodes {size.data_episodes}".split()
+        make = f"data generate {DOMAIN} --episodes {size.data_episodes} --seed {self.seed}".split()
         common = ["--preset", size.preset, "--seed", str(self.seed), "--dataset", data]
         clone = f"train policy gcbc --steps {size.policy_steps}".split()
-        start, steps, title = [], size.ghm_steps, "Train the model of where the policy will be"
-        if shipped := shipped_ghm():
+        start, steps, rate = [], size.ghm_steps, ""
+        title = "Train the model of where the policy will be"
+        if shipped := self.start_from():
             start, steps = ["--start-from", str(shipped)], size.tuning_steps
+            rate = " learning_rate=3e-4 target_rate=0.01"  # gently, or it forgets
             title += ", from weights that ship with the package"
         model = f"train ghm --steps {steps} --set gradient_steps={steps} jumps=ahead "
-        model = [*(model + "final_lr_fraction=0.1").split(), *start]
+        # The unconditional branch, from which detours come, learns from what the data did.
+        model += "final_lr_fraction=0.1 uncond_source=trajectory uncond_fraction=0.3" + rate
+        model = [*model.split(), *start]
         compare = f"eval --domain {DOMAIN} --planner zero-shot gpi compplan --seed {self.seed} "
         compare += f"--episodes {size.episodes} --replan-every {size.replan_every} "
-        compare += f"--max-steps {size.max_steps} {PLANNING}"
+        compare += f"--max-steps {size.max_steps} --precedents {data} {PLANNING}"
         return [
             ("Make data: a point on its way from goal to goal", [*make, "--out", data]),
             (
@@ -123,7 +132,7 @@ class Demo:
             "domain": DOMAIN,
             "seed": self.seed,
             "fast": self.fast,
-            "shipped_weights": shipped_ghm() is not None,
+            "shipped_weights": self.start_from() is not None,
             "success": {
                 name: {key: row[key] for key in ("mean", "ci95", "diff", "diff_ci95") if key in row}
                 for name, row in rows.items()

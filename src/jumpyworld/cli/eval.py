@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jumpyworld.evaluation.planners import PlannerSettings
     from jumpyworld.evaluation.success import Success
     from jumpyworld.loading import LoadedPolicy
-    from jumpyworld.planning import AbstractPlanner
+    from jumpyworld.planning import AbstractPlanner, Places
 
 # jumpy eval --domain pointmaze-large --policy scripted:3 --out eval
 # jumpy eval --domain antmaze-medium --policy runs/gcbc --ghm runs/ghm \
@@ -58,8 +58,12 @@ class Eval:
     """Which tasks."""
     replan_every: int | None = None
     """Control steps between plans (default: the paper's, 1); in between, pi of the plan's z_1."""
-    proposal: Literal["goal", "unconditional", "high-level", "mixture"] | None = None
+    proposal: Literal["goal", "unconditional", "high-level", "mixture", "detour"] | None = None
     """Where candidates come from."""
+    precedents: Path | None = None
+    """A data set of the domain: jumps of the model that its trajectories never made are refused."""
+    precedent_share: float = 0.9
+    """Of the data's own jumps from a place, the share that counts, the most usual first."""
     append_goal: bool = False
     """Let every proposed sequence end with the goal."""
     reward: Literal["count", "indicator", "neg-distance"] = "count"
@@ -252,7 +256,11 @@ class Eval:
             "max_steps": self.max_steps or domain.max_episode_steps,
         }
         every = self.replan_every or planning_preset(domain.name, policy.name).replan_every
-        made = {name: found.model for name, found in models.items()}
+        made: dict[str, Any] = {name: found.model for name, found in models.items()}
+        precedents: dict[str, Any] = {}
+        if self.precedents is not None and "ghm" in models:
+            made["places"], dataset = self._places(domain)
+            precedents = {"precedents": dataset[:16], "precedent_share": self.precedent_share}
         contenders = []
         for name in self.planner:
             planner = make_planner(name, settings, policy.policy, whole=policy.whole, **made)
@@ -267,8 +275,27 @@ class Eval:
                 who["replan_every"] = every
                 who |= settings.used_by(name)
                 who |= {} if self.reward == "count" else {"reward": self.reward}
+                who |= {} if name == "actionplan" else precedents
             contenders.append((Contender(name, who, episodes), planner))
         return contenders
+
+    def _places(self, domain: "Domain") -> tuple["Places", str]:
+        """Return where the data go from where, and the data set's hash."""
+        from jumpyworld import data
+        from jumpyworld.errors import ConfigError
+        from jumpyworld.planning.precedents import GoalFeatures, find_places
+
+        assert self.precedents is not None
+        found = data.load(self.precedents)
+        if found.domain not in (None, domain.name):
+            raise ConfigError(f"--precedents {self.precedents}: of {found.domain}, not {domain.name}")
+        try:
+            places = find_places(
+                found.observations, found.ends, GoalFeatures(domain), share=self.precedent_share
+            )
+        except ConfigError as error:
+            raise ConfigError(f"--precedents {self.precedents}: {error}") from None
+        return places, found.fingerprint()
 
     def _evaluate(
         self,

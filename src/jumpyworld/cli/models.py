@@ -39,7 +39,8 @@ def load_ghm(
     from jumpyworld.errors import CheckpointError
 
     found, trained = _load(path, "ghm", domain, seed)
-    if trained.get("policy") != policy.fingerprint:
+    known = {policy.fingerprint, policy.rounded_from or policy.fingerprint}
+    if trained.get("policy") not in known:
         raise CheckpointError(
             f"{path}: trained for another policy ({_short(trained.get('policy'))}) than "
             f"--policy {policy.name} ({_short(policy.fingerprint)})"

@@ -21,11 +21,13 @@ from jumpyworld.planning import (
     AbstractProposal,
     ActionPlan,
     CompPlan,
+    DetourProposal,
     Elimination,
     GoalProposal,
     HighLevelProposal,
     MixtureProposal,
     OneZProposal,
+    Places,
     UnconditionalProposal,
     Uniform,
     ZeroShot,
@@ -34,7 +36,7 @@ from jumpyworld.planning import (
 )
 
 PlannerName = Literal["zero-shot", "compplan", "gpi", "ggpi", "actionplan"]
-ProposalName = Literal["goal", "unconditional", "high-level", "mixture"]
+ProposalName = Literal["goal", "unconditional", "high-level", "mixture", "detour"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class PlannerSettings:
     Attributes:
         horizons: mean steps of each segment.
         discount: the global one.
-        proposal: where candidates come from; ``mixture`` is half goal, half unconditional.
+        proposal: where candidates come from; ``mixture`` is half goal, half unconditional,
+            ``detour`` unconditional at first and then the base policy.
         candidates: M.
         append_goal: let the last z of a proposed sequence be the goal.
         search: ``uniform`` or ``elimination``.
@@ -147,6 +150,7 @@ def make_planner(
     ghm: Any = None,
     world_model: Any = None,
     whole: Any = None,
+    places: Places | None = None,
 ) -> AbstractPlanner:
     """Return a planner.
 
@@ -158,6 +162,8 @@ def make_planner(
         world_model: a one-step model; actionplan needs one.
         whole: where ``policy`` is the low level of a hierarchy, that hierarchy: it acts by itself,
             proposes subgoals or actions, and acts where there is no plan.
+        places: where the data go from where, for compplan, gpi and ggpi: jumps of the model
+            without a precedent are refused.
 
     Raises:
         ConfigError: a model is missing, or a setting is wrong.
@@ -187,6 +193,7 @@ def make_planner(
     proposal = _proposal(settings, policy if whole is None else whole)
     common |= {
         "base": whole,
+        "places": places,
         "precision": settings.precision,
         "search": _search(settings),
         "objective": settings.objective,
@@ -220,6 +227,8 @@ def _proposal(settings: PlannerSettings, policy: Any) -> AbstractProposal:
         return UnconditionalProposal(number, append_goal=to_goal)
     if settings.proposal == "high-level":
         return HighLevelProposal(policy=policy, number=number, append_goal=to_goal)
+    if settings.proposal == "detour":
+        return DetourProposal(UnconditionalProposal(number, append_goal=to_goal))
     if number < 2:
         raise ConfigError(f"candidates={number}: a mixture needs at least 2")
     half = number // 2

@@ -71,7 +71,12 @@ VERSIONS = (
         {**_FAST, "jumps": "ahead", "train_steps": 5},
         same_law=False,
     ),
-    Version("through", "and one path for both bootstraps", {**_FAST, "bootstrap_grid": "through"}),
+    Version(
+        "through",
+        "and one path for both bootstraps",
+        {**_FAST, "bootstrap_grid": "through"},
+        same_law=False,
+    ),
     Version("euler-5", "5 Euler steps", {**_FAST, "train_steps": 5}, same_law=False),
     Version(
         "midpoint-3",

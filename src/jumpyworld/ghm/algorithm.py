@@ -21,14 +21,14 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jumpyworld.data.relabel import GoalMixture, geometric_offsets, sample_goal_indices
 from jumpyworld.data.sampling import DeviceData, sample_transitions
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import CheckpointError, ConfigError
 from jumpyworld.ghm.ahead import Jumped, targets
 from jumpyworld.ghm.batch import GHMBatch, SupportsSample, sample_draws
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.losses import Metrics, regression_loss
 from jumpyworld.ghm.model import GeometricHorizonModel
 from jumpyworld.ghm.spec import GHMSpec
-from jumpyworld.storage.schema import from_json
+from jumpyworld.storage.schema import brief, from_json
 from jumpyworld.storage.trees import from_arrays
 
 
@@ -291,7 +291,10 @@ def from_checkpoint(
 def rebuild(config_class, model_class, document: Mapping[str, Any], arrays: Mapping[str, Any]):
     """Return ``model_class(config, spec, key=...)`` with its arrays replaced by stored ones."""
     config = from_json(config_class, document["config"])
-    spec = GHMSpec.blank(**document["spec"])
+    try:
+        spec = GHMSpec.blank(**document["spec"])
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"spec {brief(document['spec'])}: {error}") from error
     template = eqx.filter_eval_shape(lambda: model_class(config, spec, key=jax.random.key(0)))
     return from_arrays(template, arrays)
 

@@ -71,7 +71,7 @@ class GHMConfig:
         jumps: when S+ of a consistency row is drawn: ``now``, or ``ahead``, one step before the row
             is learnt from, which halves the evaluations in a row; see ``ahead``.
         use_masks: at true ends of an episode (the data's ``masks``) the process stays where it is:
-            the one-step term has the whole weight there. Paper: no masks.
+            the one-step term has the whole weight there; for TD-Flow alone. Paper: no masks.
         reduction: ``sum`` (squared norm, paper) or ``mean`` over state dimensions.
         z_source: ``goals`` (states of the dataset) or ``one_hot`` (a finite set of policies).
         goal_trajectory: share of goals from the row's own future; the rest is random. Paper 0.5.

@@ -43,11 +43,15 @@ def ghm_job(
         start_fingerprint: its hash.
 
     Raises:
-        ConfigError: the policy does not fit the dataset.
+        ConfigError: the policy or a setting does not fit the dataset.
     """
     _check_widths(dataset, policy, config)
     if config.use_masks and "masks" not in dataset.extras:
         raise ConfigError(f"use_masks: {dataset.source} has no masks, which say where tasks ended")
+    if config.use_masks and config.hc_fraction > 0:
+        # Where a jump ends in an end state the third term would ask for a future from there, and
+        # no row of the data begins there.
+        raise ConfigError(f"use_masks: needs hc_fraction=0 (td-flow), not {config.hc_fraction:g}")
     one_hot = config.z_source == "one_hot"
     spec = _measure(dataset, getattr(policy, "z_dim", None) if one_hot else None)
     return TrainingJob(

@@ -51,7 +51,7 @@ def probe(state: GHMState, data: DeviceData, key: PRNGKeyArray, config: GHMConfi
     far = model.sample(future_key, s, batch.actions[:rows], z, config.gamma_max)
     return {
         "action/sensitivity": action_sensitivity(futures(batch.actions[:rows]), futures(others)),
-        **range_of(far, data.observations[: 10 * config.batch_size]),
+        **range_of(far, data.observations),
         **weights(state),
     }
 

@@ -20,10 +20,12 @@ from jumpyworld.planning.gsp import (
     switching_probabilities,
 )
 from jumpyworld.planning.plan import Memory, Plan
+from jumpyworld.planning.precedents import Places, find_places
 from jumpyworld.planning.presets import PAPER, PlanningPreset, fast_search, planning_preset
 from jumpyworld.planning.proposals import (
     AbstractProposal,
     BaseProposal,
+    DetourProposal,
     GoalProposal,
     HighLevelProposal,
     ListProposal,
@@ -44,6 +46,7 @@ __all__ = [
     "ActionPlan",
     "BaseProposal",
     "CompPlan",
+    "DetourProposal",
     "Elimination",
     "GoalProposal",
     "HighLevelProposal",
@@ -52,6 +55,7 @@ __all__ = [
     "MixtureProposal",
     "OneStep",
     "OneZProposal",
+    "Places",
     "Plan",
     "PlanningPreset",
     "RewardName",
@@ -63,6 +67,7 @@ __all__ = [
     "discounts_of_horizons",
     "effective_discounts",
     "fast_search",
+    "find_places",
     "goal_task",
     "gsp_weights",
     "planning_preset",

@@ -9,7 +9,7 @@ probabilities (section 3.3): one policy for ever is GPI, equal probabilities are
 after every step is planning over primitive actions (``gpi``, ``actionplan``).
 
 Extensions, all off by default: the base policy and the last plan among the candidates, a margin
-for leaving them, elimination, the objective V. Where no candidate finds any reward, the base policy
+for leaving them, elimination, the objective V, doubt about jumps that the data never made. Where no candidate finds any reward, the base policy
 acts.
 
 Shapes: M candidates, K segments, d state, da action, dz policy-encoding dimensions.
@@ -33,6 +33,7 @@ from jumpyworld.planning.checks import check_horizons, check_settings, check_wid
 from jumpyworld.planning.estimate import Question, candidate_totals
 from jumpyworld.planning.gsp import Tail, discounts_of_horizons, gsp_weights
 from jumpyworld.planning.plan import Memory, Plan
+from jumpyworld.planning.precedents import Places
 from jumpyworld.planning.proposals import AbstractProposal
 from jumpyworld.planning.repertoire import (
     Precision,
@@ -113,6 +114,7 @@ class CompPlan(AbstractPlanner):
         num_steps: int | None = None,
         precision: Precision = "fp32",
         action_limit: float | None = 1.0,
+        places: Places | None = None,
         base: SampleActions | None = None,
         include_base: bool = False,
         warm_start: int = 0,
@@ -137,6 +139,7 @@ class CompPlan(AbstractPlanner):
             precision: of inner layers in chains, the model's and the policy's, ``fp32`` or
                 ``bf16``; the policy acts in its own.
             action_limit: largest size of an action's entries; None for no limit.
+            places: where the data go from where; jumps without a precedent are refused.
             base: what acts when no candidate finds any reward, with the goal as its z.
             include_base: add the candidate z_k = g for all k.
             warm_start: add so many sequences of the last plan.
@@ -154,7 +157,10 @@ class CompPlan(AbstractPlanner):
             check_horizons(horizons, betas.tolist(), ghm)
         model = rounded(ghm, precision)
         chained = rounded_policy(policy, precision)
-        self.repertoire = Repertoire(model, policy, chained, solver, num_steps, action_limit)
+        known = None if places is None else places.precedents(betas)
+        self.repertoire = Repertoire(
+            model, policy, chained, solver, num_steps, action_limit, known
+        )
         self.base, self.proposal = base, proposal
         self.betas, self.weights = jnp.asarray(betas), jnp.asarray(weights)
         self.search = Uniform(256) if search is None else search

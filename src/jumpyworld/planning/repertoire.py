@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError, JumpyError, PlanError
 from jumpyworld.flows import Solver
+from jumpyworld.planning.precedents import Precedents
 from jumpyworld.planning.tasks import one_line
 
 Precision = Literal["fp32", "bf16"]
@@ -47,6 +48,7 @@ class Repertoire(eqx.Module):
         num_steps: ODE steps while planning; None for the model's own.
         action_limit: actions are clipped to [-limit, limit] before they are scored or executed;
             None leaves them alone.
+        precedents: jumps that the data know; others are refused. None believes the model.
     """
 
     model: SampleSuccessors
@@ -55,6 +57,7 @@ class Repertoire(eqx.Module):
     solver: Solver | None = eqx.field(static=True, default=None)
     num_steps: int | None = eqx.field(static=True, default=None)
     action_limit: float | None = eqx.field(static=True, default=1.0)
+    precedents: Precedents | None = None
 
     def act(
         self, key: PRNGKeyArray, states: Float[Array, "R d"], z: Float[Array, "R dz"]
@@ -85,7 +88,10 @@ class Repertoire(eqx.Module):
             options["num_steps"] = self.num_steps
         sample: Any = self.model.sample
         successors = sample(key, states, actions, z, beta, **options)
-        return successors.astype(states.dtype)
+        successors = successors.astype(states.dtype)
+        if self.precedents is None:
+            return successors
+        return self.precedents.keep(states, successors, beta)
 
     @property
     def evaluations_per_jump(self) -> int:

@@ -157,13 +157,15 @@ def fingerprint(document: dict[str, Any], arrays: Arrays) -> str:
     """Return a hash of what ``read`` returned: kind, settings, shapes and weights.
 
     A model trained on a policy stores the policy's fingerprint, so that it is never run with
-    another one. Runs, checkpoints and exports of the same weights share it: those of fewer bits
-    say what they were rounded from.
+    another one. Runs, checkpoints and float32 exports of the same weights share it.
     """
-    if original := document["fingerprints"].get(ROUNDED_FROM):
-        return original
     described = {name: document[name] for name in ("kind", "config", "spec")}
     return manifests.sha256_json([described, digest(arrays)])
+
+
+def stands_for(document: dict[str, Any], arrays: Arrays) -> str:
+    """Return the fingerprint of what weights were rounded from; their own if they were not."""
+    return document["fingerprints"].get(ROUNDED_FROM) or fingerprint(document, arrays)
 
 
 def _write(

@@ -81,6 +81,7 @@ def open_models(sources: Sequence[str], warn: runs.Warn = runs.python_warning) -
             f"jumpy train ghm --policy {folders[0]}"
         )
     policies = {loading.fingerprint(folder): folder for folder in others}
+    policies |= {loading.stands_for(folder): folder for folder in others}
     return [
         _join(f"m{number}", folder, documents[folder], policies, warn)
         for number, folder in enumerate(models)
