@@ -1,7 +1,7 @@
 """Compare settings of a GHM at equal steps or seconds: seeds under vmap, EMD with its floor.
 
     python benchmarks/ghm_ablation.py --sets DIR --out DIR --steps 12000 \
-        plain: bf16:precision=bf16 euler5:precision=bf16,train_steps=5
+        plain:plain=true,precision=fp32,jumps=now now:jumps=now ahead:
 
 A variant is NAME:FIELD=VALUE,...; ``plain=true`` takes the straightforward loss. All start from the
 preset ``base`` with the changes of --set. A GC-BC policy is trained first, or loaded.

@@ -25,6 +25,10 @@ def u_shaped_walks(walks=20):
     return rows, np.arange(1, walks + 1) * len(way) - 1
 
 
+def is_there(states, goal):
+    return jnp.abs(states - jnp.broadcast_to(goal, states.shape)).sum(-1) < 0.1
+
+
 def itself(states):
     return states
 
@@ -83,8 +87,7 @@ def test_a_planner_with_places_goes_round_what_its_model_believes_it_can_cross(k
     goal = jnp.asarray([3.0, 3.0])
     straight = [[3.0, 3.0]] * 3
     round_about = [[0.0, 0.0], [3.0, 0.0], [3.0, 3.0]]
-    there = lambda states, goal: jnp.abs(states - jnp.broadcast_to(goal, states.shape)).sum(-1) < 0.1
-    task = Task(there, goal)
+    task = Task(is_there, goal)
     chosen = {}
     for name, known in (("believing", None), ("doubting", places)):
         planner = CompPlan(

@@ -83,7 +83,7 @@ class Demo:
         return FAST if self.fast else FULL
 
     def start_from(self) -> Path | None:
-        """Return the shipped model that the demo's own begins with: a small one begins a small one."""
+        """Return the shipped model that the demo begins with: it fits a small one alone."""
         return shipped_ghm() if self.size.preset == "small" else None
 
     def stages(self) -> list[tuple[str, list[str]]]:
@@ -107,7 +107,8 @@ class Demo:
         model = [*model.split(), *start]
         compare = f"eval --domain {DOMAIN} --planner zero-shot gpi compplan --seed {self.seed} "
         compare += f"--episodes {size.episodes} --replan-every {size.replan_every} "
-        compare += f"--max-steps {size.max_steps} --precedents {data} {PLANNING}"
+        compare += f"--max-steps {size.max_steps} {PLANNING}"
+        trained = ["--policy", policy, "--ghm", ghm]
         return [
             ("Make data: a point on its way from goal to goal", [*make, "--out", data]),
             (
@@ -117,7 +118,7 @@ class Demo:
             (title, [*model, *common, "--policy", policy, "--out", ghm]),
             (
                 "Compare: the policy alone, and composed by GPI and CompPlan",
-                [*compare.split(), "--policy", policy, "--ghm", ghm, "--out", results],
+                [*compare.split(), "--precedents", data, *trained, "--out", results],
             ),
         ]
 

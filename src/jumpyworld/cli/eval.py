@@ -288,7 +288,9 @@ class Eval:
         assert self.precedents is not None
         found = data.load(self.precedents)
         if found.domain not in (None, domain.name):
-            raise ConfigError(f"--precedents {self.precedents}: of {found.domain}, not {domain.name}")
+            raise ConfigError(
+                f"--precedents {self.precedents}: of {found.domain}, not {domain.name}"
+            )
         try:
             places = find_places(
                 found.observations, found.ends, GoalFeatures(domain), share=self.precedent_share

@@ -9,8 +9,8 @@ probabilities (section 3.3): one policy for ever is GPI, equal probabilities are
 after every step is planning over primitive actions (``gpi``, ``actionplan``).
 
 Extensions, all off by default: the base policy and the last plan among the candidates, a margin
-for leaving them, elimination, the objective V, doubt about jumps that the data never made. Where no candidate finds any reward, the base policy
-acts.
+for leaving them, elimination, the objective V, doubt about jumps that the data never made. Where no
+candidate finds any reward, the base policy acts.
 
 Shapes: M candidates, K segments, d state, da action, dz policy-encoding dimensions.
 """
@@ -158,9 +158,7 @@ class CompPlan(AbstractPlanner):
         model = rounded(ghm, precision)
         chained = rounded_policy(policy, precision)
         known = None if places is None else places.precedents(betas)
-        self.repertoire = Repertoire(
-            model, policy, chained, solver, num_steps, action_limit, known
-        )
+        self.repertoire = Repertoire(model, policy, chained, solver, num_steps, action_limit, known)
         self.base, self.proposal = base, proposal
         self.betas, self.weights = jnp.asarray(betas), jnp.asarray(weights)
         self.search = Uniform(256) if search is None else search

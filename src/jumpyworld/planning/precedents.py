@@ -24,13 +24,12 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy.cluster.vq import kmeans2
 
 from jumpyworld.domains import Domain
 from jumpyworld.errors import ConfigError
 
 PLACES, SHARE = 200, 0.9
-_DRAWS, _FITTED, _AT_ONCE = 20, 20_000, 20_000
+_DRAWS, _FITTED, _AT_ONCE, _ROUNDS = 20, 20_000, 20_000, 10
 
 
 class Precedents(eqx.Module):
@@ -131,7 +130,7 @@ def find_places(
         raise ConfigError(f"number={number}: must be at least 1 and at most {len(x)}, the rows")
     rng = np.random.default_rng(seed)
     fitted = x[rng.choice(len(x), min(len(x), max(_FITTED, number)), replace=False)]
-    centres = kmeans2(fitted, number, minit="++", seed=rng)[0].astype(np.float32)
+    centres = _cluster(fitted, number, rng)
     labels = [_nearest(x[a : a + _AT_ONCE], centres, np) for a in range(0, len(x), _AT_ONCE)]
     return Places(centres, np.concatenate(labels), np.asarray(ends), features, share, seed)
 
@@ -178,6 +177,17 @@ def usual_places(counts: Int[np.ndarray, "C C"], share: float) -> Bool[np.ndarra
     usual = np.zeros(counts.shape, bool)
     np.put_along_axis(usual, order, before < share * held[:, -1:], 1)
     return (usual & (counts > 0)) | np.eye(len(counts), dtype=bool)
+
+
+def _cluster(x: Float[np.ndarray, "N p"], number: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the centres of Lloyd's k-means, begun at random rows."""
+    centres = x[rng.choice(len(x), number, replace=False)]
+    for _ in range(_ROUNDS):
+        labels = _nearest(x, centres, np)
+        count = np.bincount(labels, minlength=number)[:, None]
+        total = np.stack([np.bincount(labels, column, number) for column in x.T], axis=1)
+        centres = np.where(count > 0, total / np.maximum(count, 1), centres).astype(np.float32)
+    return centres
 
 
 def _nearest(x: Any, centres: Any, xp: Any) -> Any:
