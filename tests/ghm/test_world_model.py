@@ -1,3 +1,5 @@
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -6,7 +8,7 @@ import pytest
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.ghm import WorldModelConfig, world_model
-from jumpyworld.ghm.probe import weights
+from jumpyworld.ghm.probe import weights, world_model_probe
 from jumpyworld.storage.schema import from_json, to_json
 from jumpyworld.storage.trees import to_arrays
 
@@ -66,6 +68,40 @@ def test_a_stored_model_gives_the_same_samples(trained, spec, dataset, key):
     loaded = world_model.from_checkpoint(document, arrays)
     s, a = jnp.asarray(dataset.observations[:5]), jnp.asarray(dataset.actions[:5])
     np.testing.assert_array_equal(loaded.sample(key, s, a), model.sample(key, s, a))
+
+
+def test_its_log_tells_whether_it_listens_and_where_it_goes(trained, data, shake, key):
+    state = eqx.tree_at(lambda s: s.target, trained[0], shake(trained[0].target))
+    found = eqx.filter_jit(world_model_probe)(state, data, key, CONFIG.batch_size)
+    assert {"action/sensitivity", "sample/outside", "sample/spread", "ema/distance"} <= set(found)
+    assert all(np.isfinite(value) for value in found.values())
+    assert float(found["action/sensitivity"]) > 0
+
+
+def test_rounded_inner_layers_learn_nearly_the_same(trained, data, spec):
+    rough = dataclasses.replace(CONFIG, precision="bf16")
+    state, key = trained[0], jax.random.key(3)
+    exact, near = (
+        eqx.filter_jit(world_model.step)(state, data, key, config)[1]["loss"]
+        for config in (CONFIG, rough)
+    )
+    assert exact != near
+    np.testing.assert_allclose(near, exact, rtol=0.05)
+    leaves = jax.tree.leaves(world_model.init(key, rough, spec).model)
+    assert all(leaf.dtype == jnp.float32 for leaf in leaves)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"width": 0}, "width=0"),
+        ({"embed_dim": 7}, "embed_dim=7"),
+        ({"target_rate": 2.0}, "at most"),
+    ],
+)
+def test_wrong_settings_are_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
+        WorldModelConfig.preset("debug", **change)
 
 
 def test_presets_survive_json():

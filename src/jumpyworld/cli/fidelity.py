@@ -36,8 +36,9 @@ class Fidelity:
     """Data set whose validation split the pairs come from."""
     domain: str | None = None
     """Name or alias (default: the data set's)."""
-    pairs: Literal["in-support", "random"] = "in-support"
-    """Goals that the data reached from the state, or the paper's: any state with any goal."""
+    pairs: Literal["in-support", "random"] | None = None
+    """Goals that the data reached from the state (default for quick), or any state with any goal
+    (default for paper)."""
     preset: Literal["paper", "quick"] = "quick"
     """256 pairs x 64 rollouts, 2048 samples, gamma .99 and .995; or 32 x 16, 384, .9 to .995."""
     gammas: tuple[float, ...] = ()
@@ -71,6 +72,10 @@ class Fidelity:
     samples: tuple[Path, ...] = ()
     """Measure nothing: draw these saved samples (files, or one of the folders in OUT/samples)."""
 
+    @property
+    def _kind(self) -> Literal["in-support", "random"]:
+        return self.pairs or ("random" if self.preset == "paper" else "in-support")
+
     def run(self) -> None:
         """Measure, save, print and draw."""
         if self.samples:
@@ -85,9 +90,9 @@ class Fidelity:
         protocol = self._protocol()
         domain, dataset = self._data()
         policy, models = self._policy_and_models(domain)
-        pairs = draw_pairs(self.pairs, dataset, protocol.pairs, self.seed)
+        pairs = draw_pairs(self._kind, dataset, protocol.pairs, self.seed)
         mark = sha256_json([policy.fingerprint, pairs.fingerprint])[:8]
-        folder = self.out / "samples" / f"{self.pairs}-{self.seed}-{mark}"
+        folder = self.out / "samples" / f"{self._kind}-{self.seed}-{mark}"
         try:
             outcome = run_study(
                 domain,
@@ -189,7 +194,7 @@ class Fidelity:
                 "objective": each.objective,
                 "model": name,
                 "seed": self.seed,
-                "pairs": self.pairs,
+                "pairs": self._kind,
                 "num_pairs": protocol.pairs,
                 "rollouts": protocol.rollouts,
                 "rollout_steps": protocol.steps,

@@ -86,7 +86,7 @@ def world_model_job(dataset: Dataset, config: WorldModelConfig) -> TrainingJob:
         init=lambda key: world_model.init(key, config, spec),
         step=lambda state, data, key: world_model.step(state, data, key, config),
         inference_model=world_model.inference_model,
-        probe=lambda state, data, key: probe.weights(state),
+        probe=lambda state, data, key: probe.world_model_probe(state, data, key, config.batch_size),
         data=device_data(dataset),
         spec=spec.shapes(),
         fingerprints=_trained_on(dataset),

@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.data.sampling import DeviceData
+from jumpyworld.data.sampling import DeviceData, sample_transitions
 from jumpyworld.ghm.algorithm import GHMState, sample_batch
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.losses import Metrics
+from jumpyworld.ghm.world_model import WorldModelState
 
 ROWS, SAMPLES = 64, 16
 SENSITIVITY_GAMMA = 0.9
@@ -52,6 +53,26 @@ def probe(state: GHMState, data: DeviceData, key: PRNGKeyArray, config: GHMConfi
     return {
         "action/sensitivity": action_sensitivity(futures(batch.actions[:rows]), futures(others)),
         **range_of(far, data.observations),
+        **weights(state),
+    }
+
+
+def world_model_probe(
+    state: WorldModelState, data: DeviceData, key: PRNGKeyArray, batch_size: int
+) -> Metrics:
+    """Return the same numbers for a one-step model; changes nothing."""
+    row_key, action_key, noise_key = jax.random.split(key, 3)
+    rows = sample_transitions(data, row_key, min(ROWS, batch_size))
+    others = jax.random.permutation(action_key, rows.actions)
+
+    def futures(actions):
+        wide = (jnp.broadcast_to(x, (SAMPLES, *x.shape)) for x in (rows.observations, actions))
+        return state.target.sample(noise_key, *wide)
+
+    after = futures(rows.actions)
+    return {
+        "action/sensitivity": action_sensitivity(after, futures(others)),
+        **range_of(after[0], data.observations),
         **weights(state),
     }
 

@@ -23,11 +23,12 @@ from jumpyworld.data.sampling import DeviceData, sample_transitions
 from jumpyworld.errors import ConfigError
 from jumpyworld.flows import Solver, integrate
 from jumpyworld.ghm.algorithm import copy_arrays, descend, rebuild
-from jumpyworld.ghm.config import FrameKind
+from jumpyworld.ghm.config import FrameKind, Precision
 from jumpyworld.ghm.frame import Frame, make_frame
 from jumpyworld.ghm.losses import Metrics, one_step_target
 from jumpyworld.ghm.spec import GHMSpec
 from jumpyworld.nn import FieldNetwork, Normaliser, make_normaliser
+from jumpyworld.nn.film_unet import hidden_as
 from jumpyworld.nn.normaliser import NormaliserKind
 
 
@@ -46,6 +47,7 @@ class WorldModelConfig:
         solver: ``euler`` or ``midpoint``.
         eval_steps: ODE steps of a sample.
         unroll: ODE steps per iteration of the compiled loop.
+        precision: of the inner layers' products in training, ``fp32`` or ``bf16``.
         batch_size: rows per gradient step.
         learning_rate: Adam's.
         target_rate: share of the online weights that enters the average each step.
@@ -62,10 +64,23 @@ class WorldModelConfig:
     solver: Solver = "euler"
     eval_steps: int = 20
     unroll: int = 1
+    precision: Precision = "fp32"
     batch_size: int = 256
     learning_rate: float = 1e-4
     target_rate: float = 5e-4
     gradient_steps: int = 3_000_000
+
+    def __post_init__(self):
+        for name in ("width", "stages", "eval_steps", "unroll", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: must be at least 1")
+        for name in ("embed_scale", "data_scale", "learning_rate", "target_rate"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}={getattr(self, name)}: must be above 0")
+        if self.embed_dim < 2 or self.embed_dim % 2:
+            raise ConfigError(f"embed_dim={self.embed_dim}: must be even, above 0")
+        if self.target_rate > 1:
+            raise ConfigError(f"target_rate={self.target_rate}: must be at most 1")
 
     @classmethod
     def preset(
@@ -135,6 +150,10 @@ class WorldModel(eqx.Module):
         self.eval_steps = config.eval_steps
         self.solver = config.solver
         self.unroll = config.unroll
+
+    def with_inner_layers(self, dtype) -> "WorldModel":
+        """Return the model with the inner layers of its network in ``dtype``, say bfloat16."""
+        return eqx.tree_at(lambda model: model.field, self, hidden_as(self.field, dtype))
 
     def prepare(self, s: Float[Array, " d"], a: Float[Array, " da"]) -> Float[Array, "..."]:
         """Return the conditioning of one (s, a) in raw units."""
@@ -269,6 +288,8 @@ def step(
     rows = sample_transitions(data, batch_key, config.batch_size)
 
     def loss_fn(model):
+        if config.precision == "bf16":
+            model = model.with_inner_layers(jnp.bfloat16)
         return world_model_loss(
             model, rows.observations, rows.actions, rows.next_observations, loss_key
         )
