@@ -9,9 +9,9 @@ import pytest
 from jumpyworld import domains
 from jumpyworld.errors import ConfigError
 from jumpyworld.planning import CompPlan, ListProposal, Task, Uniform, find_places
-from jumpyworld.planning.precedents import LAG, GoalFeatures, count_hops, long_jump
+from jumpyworld.planning.precedents import GoalFeatures, count_jumps, usual_places
 
-STEPS = 3 * LAG
+STEPS = 12
 """Steps along each of the three arms of a U."""
 
 
@@ -47,32 +47,36 @@ class Still(eqx.Module):
         return jnp.zeros_like(states)
 
 
-def test_hops_stitch_trajectories_and_follow_their_direction():
-    # 0 to 1 on one walk, 1 to 2 on another; nobody goes back, and nobody goes to 3.
-    labels = np.repeat([0, 1, 1, 2, 3], [LAG, LAG, LAG, LAG, 5])
-    ends = np.asarray([2 * LAG - 1, 4 * LAG - 1, 4 * LAG + 4])
-    assert count_hops(labels, ends, 4).tolist() == [
-        [0, 1, 2, -1],
-        [-1, 0, 1, -1],
-        [-1, -1, 0, -1],
-        [-1, -1, -1, 0],
+def test_jumps_are_counted_with_geometric_lengths_and_never_across_trajectories():
+    labels = np.tile([0, 1, 2], 20_000)
+    ends = np.arange(2, len(labels), 3)
+    counts = count_jumps(labels, ends, 0.5, 3, np.random.default_rng(0))
+    # From 0 a length of 1 (chance 1/2) leads to 1 and of 2 (1/4) to 2; longer ones leave.
+    assert (np.tril(counts) == 0).all()
+    np.testing.assert_allclose(counts[0, 1] / counts[0, 2], 2.0, rtol=0.02)
+    np.testing.assert_allclose(counts[0, 1], counts[1, 2], rtol=0.02)
+    one_step = count_jumps(labels, ends, 0.0, 3, np.random.default_rng(0))
+    assert one_step[0].tolist() == [0, 20 * 20_000, 0]
+
+
+def test_usual_places_are_the_fewest_that_hold_the_share():
+    counts = np.asarray([[5, 80, 15], [0, 0, 0], [50, 50, 0]])
+    assert usual_places(counts, 0.8).tolist() == [
+        [True, True, False],
+        [False, True, False],
+        [True, True, True],
     ]
-
-
-def test_long_jumps_are_quantiles_of_the_geometric_law():
-    lengths = np.random.default_rng(0).geometric(1 - 0.98, 200_000)
-    for share in (0.5, 0.9):
-        assert (lengths <= long_jump(0.98, share)).mean() >= share - 0.005
-        assert (lengths <= long_jump(0.98, share) - 1).mean() < share + 0.005
-    assert long_jump(0.5, 0.75) == 2 and long_jump(0.0, 0.9) == 1
+    assert usual_places(counts, 0.81)[0].tolist() == [True, True, True]
+    assert usual_places(counts, 1.0)[2].tolist() == [True, True, True]
+    assert not usual_places(counts, 0.5)[2, 1]
 
 
 def test_a_jump_without_a_precedent_is_refused_and_every_other_kept():
     rows, ends = u_shaped_walks()
-    precedents = find_places(rows, ends, itself, number=12).precedents(np.asarray([0.97]))
+    precedents = find_places(rows, ends, itself, number=12).precedents(np.asarray([0.8]))
     here = jnp.asarray([[0.0, 3.0]] * 4)
     to = jnp.asarray([[0.0, 2.0], [3.0, 3.0], [0.4, 3.2], [jnp.nan, 3.0]])
-    kept = np.asarray(precedents.keep(here, to, jnp.asarray(0.97)))
+    kept = np.asarray(precedents.keep(here, to, jnp.asarray(0.8)))
     np.testing.assert_array_equal(kept[[0, 2, 3]], to[jnp.asarray([0, 2, 3])])
     np.testing.assert_array_equal(kept[1], here[1])
 
@@ -89,7 +93,7 @@ def test_a_planner_with_places_goes_round_what_its_model_believes_it_can_cross(k
         planner = CompPlan(
             Believer(),
             Still(),
-            horizons=(STEPS / 2,) * 3,
+            horizons=(STEPS,) * 3,
             discount=0.99,
             proposal=ListProposal([straight, round_about]),
             search=Uniform(1),
@@ -116,10 +120,10 @@ def test_places_of_a_domain_are_made_of_what_decides_its_tasks():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"share": 0.0}, "share=0: must lie in"),
-        ({"share": 1.5}, "share=1.5: must lie"),
+        ({"share": 0.0}, "share=0: must be above 0"),
+        ({"share": 1.5}, "share=1.5: must be"),
         ({"number": 0}, "number=0: must be at least 1"),
-        ({"number": 10**6}, "number=1000000: must be at least 1 and at most 4520"),
+        ({"number": 10**6}, "number=1000000: must be at least 1 and at most 740"),
     ],
 )
 def test_numbers_out_of_range_are_refused(settings, message):

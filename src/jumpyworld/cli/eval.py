@@ -61,10 +61,9 @@ class Eval:
     proposal: Literal["goal", "unconditional", "high-level", "mixture", "detour"] | None = None
     """Where candidates come from."""
     precedents: Path | None = None
-    """A data set of the domain: jumps of the model that its trajectories could not make in the time
-    are refused."""
+    """A data set of the domain: jumps of the model that its trajectories never made are refused."""
     precedent_share: float = 0.9
-    """Of a jump's geometric lengths, the share that must not suffice before it is refused."""
+    """Of the data's own jumps from a place, the share that counts, the most usual first."""
     append_goal: bool = False
     """Let every proposed sequence end with the goal."""
     reward: Literal["count", "indicator", "neg-distance"] = "count"

@@ -1,16 +1,14 @@
-"""Jumps that the data could have made: what a planner may believe of a model that knows no walls.
+"""Jumps that the data have made: what a planner may believe of a model where it knows nothing.
 
     places       k-means of the features that decide a task (a maze's positions)
-    hops         from place to place the fewest stretches of ``LAG`` steps, each of which some
-                 trajectory has made; trajectories are stitched where they meet
-    keep         a model's jump that needs more steps than a geometric number of them has, but for
-                 one time in ten, is refused: the chain stays where it was
+    precedented  from each place, the fewest places that hold ``share`` of the data's own jumps at
+                 a discount
+    keep         a model's jump to any other place is refused: the chain stays where it was
 
 A policy that is sent to a goal behind a wall pushes against the wall. Navigation data hold almost
 no such pushes (2 in 10,000 rows of pointmaze-large), so no model can learn from them that the way
 is blocked: it says that the policy arrives, and a planner, which looks for the best of many
-answers, believes it above all others. The data do know how long the way round takes. Not in the
-paper.
+answers, believes it above all others. The data do know which places follow which. Not in the paper.
 
 Shapes: N rows, C places, H horizons, p features, R rows of states of width d.
 """
@@ -18,7 +16,6 @@ Shapes: N rows, C places, H horizons, p features, R rows of states of width d.
 # Some of JAX's own signatures are only partly typed.
 # pyright: reportUnknownMemberType=false
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,17 +28,17 @@ from jaxtyping import Array, Bool, Float, Int
 from jumpyworld.domains import Domain
 from jumpyworld.errors import ConfigError
 
-PLACES, SHARE, LAG = 200, 0.9, 25
-_FITTED, _AT_ONCE, _ROUNDS = 20_000, 20_000, 10
+PLACES, SHARE = 200, 0.9
+_DRAWS, _FITTED, _AT_ONCE, _ROUNDS = 20, 20_000, 20_000, 10
 
 
 class Precedents(eqx.Module):
-    """Which places can be reached from which in a jump, at each discount of a plan.
+    """Which places the data go to from which, at each mean horizon of a plan.
 
     Attributes:
         centres: of the places [C, p].
         betas: discounts of the horizons [H].
-        precedented: whether the data get from one place to another in time [H, C, C].
+        precedented: whether the data go from one place to another [H, C, C].
         features: states [..., d] to what places are made of [..., p].
     """
 
@@ -68,29 +65,37 @@ class Precedents(eqx.Module):
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where the data have been, and how long they take from there to there.
+    """The data as sequences of places, from which the precedents of any horizon are counted.
 
     Attributes:
         centres: of the places [C, p].
-        hops: stretches of ``LAG`` steps from place to place [C, C]; -1 where there is no way.
+        labels: the place of each row [N].
+        ends: last row of each trajectory [E].
         features: states [..., d] to what places are made of [..., p].
-        share: of a jump's geometric lengths that must not suffice before it is refused.
+        share: of the data's jumps from a place that count as precedents, the most usual first.
+        seed: of the jumps' lengths.
     """
 
     centres: Float[np.ndarray, "C p"]
-    hops: Int[np.ndarray, "C C"]
+    labels: Int[np.ndarray, " N"]
+    ends: Int[np.ndarray, " E"]
     features: Callable[[Any], Any]
     share: float = SHARE
+    seed: int = 0
 
     def precedents(self, betas: Float[np.ndarray, " K"]) -> Precedents:
-        """Return what can be reached at the discounts of a plan."""
-        different = np.unique(np.asarray(betas, np.float64))
-        most = [max(1, long_jump(beta, self.share) // LAG) for beta in different]
-        reached = np.stack([(self.hops >= 0) & (self.hops <= hops) for hops in most])
+        """Count the data's jumps at the discounts of a plan."""
+        rng, different = np.random.default_rng(self.seed), np.unique(np.asarray(betas))
+        usual = [
+            usual_places(
+                count_jumps(self.labels, self.ends, float(beta), len(self.centres), rng), self.share
+            )
+            for beta in different
+        ]
         return Precedents(
             jnp.asarray(self.centres),
             jnp.asarray(different, jnp.float32),
-            jnp.asarray(reached),
+            jnp.asarray(np.stack(usual)),
             self.features,
         )
 
@@ -112,22 +117,22 @@ def find_places(
         features: states to the coordinates that matter; the same object in every call, so that
             planners share compiled programs.
         number: places.
-        share: of a jump's geometric lengths that must not suffice before it is refused.
-        seed: of the places.
+        share: of the data's jumps that count as precedents.
+        seed: of everything.
 
     Raises:
         ConfigError: a number is out of range.
     """
     x = np.asarray(features(observations), np.float32)
-    if not 0 < share < 1:
-        raise ConfigError(f"share={share:g}: must lie in (0, 1)")
+    if not 0 < share <= 1:
+        raise ConfigError(f"share={share:g}: must be above 0 and at most 1")
     if not 1 <= number <= len(x):
         raise ConfigError(f"number={number}: must be at least 1 and at most {len(x)}, the rows")
     rng = np.random.default_rng(seed)
     fitted = x[rng.choice(len(x), min(len(x), max(_FITTED, number)), replace=False)]
     centres = _cluster(fitted, number, rng)
     labels = [_nearest(x[a : a + _AT_ONCE], centres, np) for a in range(0, len(x), _AT_ONCE)]
-    return Places(centres, count_hops(np.concatenate(labels), ends, number), features, share)
+    return Places(centres, np.concatenate(labels), np.asarray(ends), features, share, seed)
 
 
 @dataclass(frozen=True)
@@ -142,31 +147,36 @@ class GoalFeatures:
         return parts.reshape((*parts.shape[:-2], -1))
 
 
-def count_hops(
-    labels: Int[np.ndarray, " N"], ends: Int[np.ndarray, " E"], places: int
+def count_jumps(
+    labels: Int[np.ndarray, " N"],
+    ends: Int[np.ndarray, " E"],
+    beta: float,
+    places: int,
+    rng: np.random.Generator,
 ) -> Int[np.ndarray, "C C"]:
-    """Return the fewest stretches of ``LAG`` steps that lead from place to place, -1 for no way.
+    """Count how often a trajectory is at j a Geometric(1 - beta) number of steps after i.
 
-    A stretch is what some trajectory did; one that ends sooner makes its last stretch shorter.
+    Jumps past a trajectory's end do not count.
     """
     rows = np.arange(len(labels))
     last = np.asarray(ends)[np.searchsorted(ends, rows)]
-    made = np.eye(places, dtype=bool)
-    made[labels, labels[np.minimum(rows + LAG, last)]] = True
-    hops = np.where(np.eye(places, dtype=bool), 0, -1)
-    reached, step = hops == 0, 0
-    while True:
-        step += 1
-        further = (reached.astype(np.float32) @ made.astype(np.float32)) > 0
-        if (further == reached).all():
-            return hops
-        hops[further & ~reached] = step
-        reached = further
+    counts = np.zeros(places * places, np.int64)
+    for _ in range(_DRAWS):
+        later = rows + rng.geometric(1 - beta, len(rows))
+        inside = later <= last
+        pairs = labels[rows[inside]] * places + labels[later[inside]]
+        counts += np.bincount(pairs, minlength=places * places)
+    return counts.reshape(places, places)
 
 
-def long_jump(beta: float, share: float) -> int:
-    """Return the number of steps that Geometric(1 - beta) does not exceed in ``share`` of cases."""
-    return 1 if beta <= 0 else math.ceil(math.log(1 - share) / math.log(beta) - 1e-9)
+def usual_places(counts: Int[np.ndarray, "C C"], share: float) -> Bool[np.ndarray, "C C"]:
+    """Return, for each row, the fewest entries that hold ``share`` of its counts; and itself."""
+    order = np.argsort(-counts, axis=1, kind="stable")
+    held = np.cumsum(np.take_along_axis(counts, order, 1), 1)
+    before = np.concatenate([np.zeros((len(counts), 1), held.dtype), held[:, :-1]], 1)
+    usual = np.zeros(counts.shape, bool)
+    np.put_along_axis(usual, order, before < share * held[:, -1:], 1)
+    return (usual & (counts > 0)) | np.eye(len(counts), dtype=bool)
 
 
 def _cluster(x: Float[np.ndarray, "N p"], number: int, rng: np.random.Generator) -> np.ndarray:

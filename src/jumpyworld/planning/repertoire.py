@@ -48,7 +48,7 @@ class Repertoire(eqx.Module):
         num_steps: ODE steps while planning; None for the model's own.
         action_limit: actions are clipped to [-limit, limit] before they are scored or executed;
             None leaves them alone.
-        precedents: jumps that the data can make; others are refused. None believes the model.
+        precedents: jumps that the data know; others are refused. None believes the model.
     """
 
     model: SampleSuccessors
