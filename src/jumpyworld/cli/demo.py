@@ -45,7 +45,7 @@ class Size:
     max_steps: int = 1000
 
 
-FULL = Size(200, 8000, 1500, 500, 2, 20)
+FULL = Size(300, 8000, 1500, 500, 2, 20)
 FAST = Size(30, 300, 100, 20, 1, 25)
 
 
