@@ -10,6 +10,8 @@ import pytest
 from jumpyworld.cli import models as cli_models
 from jumpyworld.cli import run
 from jumpyworld.cli.eval import SETTINGS, Eval
+from jumpyworld.data import Dataset
+from jumpyworld.data.ogbench import write_npz
 from jumpyworld.evaluation.planners import PlannerSettings
 from jumpyworld.ghm import GHMConfig, WorldModelConfig
 from jumpyworld.ghm.model import GeometricHorizonModel
@@ -211,3 +213,19 @@ def test_minutes_of_training_are_read_from_the_log(tmp_path):
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "metrics.jsonl").write_text(text)
     assert cli_models.training_minutes(tmp_path) == 3.0
+
+
+def test_precedents_change_what_is_run_and_must_be_of_the_domain(home, tmp_path, capsys):
+    rows = np.random.default_rng(0).uniform(0, 20, (2, 400, 2)).astype(np.float32)
+    ends = np.arange(400) % 100 == 99
+    for name in (NAME, "pointmaze-large-navigate-v0"):
+        write_npz(tmp_path / f"{name}.npz", Dataset.from_arrays(rows[0], rows[1] / 20, ends))
+    own = ("--precedents", str(tmp_path / f"{NAME}.npz"))
+    assert run(command(home, tmp_path / "out", *own, planner=("compplan",))) == 0
+    assert rows_of(tmp_path / "out")["compplan"]["config"]["precedent_share"] == 0.9
+    others = ("--precedents", str(tmp_path / "pointmaze-large-navigate-v0.npz"))
+    assert run(command(home, tmp_path / "no", *others, planner=("compplan",))) == 2
+    assert "--precedents" in capsys.readouterr().err
+    wrong = (*own, "--precedent-share", "0")
+    assert run(command(home, tmp_path / "no", *wrong, planner=("compplan",))) == 2
+    assert "share=0: must be above 0" in capsys.readouterr().err

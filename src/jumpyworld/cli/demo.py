@@ -153,8 +153,8 @@ class Demo:
         from jumpyworld.evaluation.story import draw_story, most_telling, replay
 
         command, path = parse(self.stages()[-1][1]), self.out / "story.png"
-        domain, planners = domains.get(DOMAIN), command.planners()
-        outcomes = command.outcomes()
+        domain = domains.get(DOMAIN)
+        planners, outcomes = command.again()
         task, episode = most_telling(outcomes["zero-shot"], outcomes["compplan"])
         again = {name: getattr(self.size, name) for name in ("replan_every", "max_steps")}
         again["seed"] = self.seed

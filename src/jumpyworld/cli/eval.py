@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jumpyworld.evaluation.planners import PlannerSettings
     from jumpyworld.evaluation.success import Success
     from jumpyworld.loading import LoadedPolicy
-    from jumpyworld.planning import AbstractPlanner, Places
+    from jumpyworld.planning import AbstractPlanner
 
 # jumpy eval --domain pointmaze-large --policy scripted:3 --out eval
 # jumpy eval --domain antmaze-medium --policy runs/gcbc --ghm runs/ghm \
@@ -85,7 +85,7 @@ class Eval:
     ode_steps: int | None = None
     """ODE steps while planning (default: the model's)."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Of the model's inner layers while planning."""
+    """Of inner layers in chains, the model's and the policy's; the policy acts in its own."""
     include_base: bool = False
     """Let the base policy's own sequence stand among the candidates."""
     warm_start: int = 0
@@ -163,17 +163,16 @@ class Eval:
         print_table([results.rows[contender.id] for contender, _ in contenders])
         print(f"rows: {self.out / 'success.jsonl'}")
 
-    def planners(self) -> dict[str, "AbstractPlanner"]:
-        """Return the planners that the command asks for, by name."""
-        return {contender.planner: planner for contender, planner in self._asked()[-1]}
-
-    def outcomes(self) -> dict[str, "Outcomes"]:
-        """Return what the command has already found in OUT, by planner."""
+    def again(self) -> tuple[dict[str, "AbstractPlanner"], dict[str, "Outcomes"]]:
+        """Return the planners that the command asks for, and what OUT already has of them."""
         from jumpyworld.evaluation.planned import Results
 
-        results = Results(self.out)
-        found = {c.planner: results.finished(c) for c, _ in self._asked()[-1]}
-        return {name: outcomes for name, outcomes in found.items() if outcomes is not None}
+        contenders, results = self._asked()[-1], Results(self.out)
+        found = {contender.planner: results.finished(contender) for contender, _ in contenders}
+        return (
+            {contender.planner: planner for contender, planner in contenders},
+            {name: outcomes for name, outcomes in found.items() if outcomes is not None},
+        )
 
     def _asked(
         self,
@@ -244,6 +243,7 @@ class Eval:
         settings: "PlannerSettings",
     ) -> list[tuple["Contender", "AbstractPlanner"]]:
         """Build every planner, so that bad settings are refused before anything runs."""
+        from jumpyworld.cli.models import load_places
         from jumpyworld.domains.versions import simulator_versions
         from jumpyworld.evaluation.planned import Contender
         from jumpyworld.evaluation.planners import make_planner
@@ -259,7 +259,7 @@ class Eval:
         made: dict[str, Any] = {name: found.model for name, found in models.items()}
         precedents: dict[str, Any] = {}
         if self.precedents is not None and "ghm" in models:
-            made["places"], dataset = self._places(domain)
+            made["places"], dataset = load_places(self.precedents, domain, self.precedent_share)
             precedents = {"precedents": dataset[:16], "precedent_share": self.precedent_share}
         contenders = []
         for name in self.planner:
@@ -278,26 +278,6 @@ class Eval:
                 who |= {} if name == "actionplan" else precedents
             contenders.append((Contender(name, who, episodes), planner))
         return contenders
-
-    def _places(self, domain: "Domain") -> tuple["Places", str]:
-        """Return where the data go from where, and the data set's hash."""
-        from jumpyworld import data
-        from jumpyworld.errors import ConfigError
-        from jumpyworld.planning.precedents import GoalFeatures, find_places
-
-        assert self.precedents is not None
-        found = data.load(self.precedents)
-        if found.domain not in (None, domain.name):
-            raise ConfigError(
-                f"--precedents {self.precedents}: of {found.domain}, not {domain.name}"
-            )
-        try:
-            places = find_places(
-                found.observations, found.ends, GoalFeatures(domain), share=self.precedent_share
-            )
-        except ConfigError as error:
-            raise ConfigError(f"--precedents {self.precedents}: {error}") from None
-        return places, found.fingerprint()
 
     def _evaluate(
         self,

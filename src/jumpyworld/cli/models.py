@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jumpyworld.domains import Domain
     from jumpyworld.loading import LoadedPolicy
+    from jumpyworld.planning import Places
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,26 @@ def load_world_model(path: Path, domain: "Domain", *, seed: int | None = None) -
         CheckpointError: it cannot be loaded, or belongs to something else; the message says what.
     """
     return _load(path, "world-model", domain, seed)[0]
+
+
+def load_places(path: Path, domain: "Domain", share: float) -> tuple["Places", str]:
+    """Return where a data set's trajectories go from where, and the data set's hash.
+
+    Raises:
+        ConfigError: it is of another domain, or the share is out of range.
+    """
+    from jumpyworld import data
+    from jumpyworld.errors import ConfigError
+    from jumpyworld.planning.precedents import GoalFeatures, find_places
+
+    found = data.load(path)
+    if found.domain not in (None, domain.name):
+        raise ConfigError(f"--precedents {path}: of {found.domain}, not {domain.name}")
+    try:
+        places = find_places(found.observations, found.ends, GoalFeatures(domain), share=share)
+    except ConfigError as error:
+        raise ConfigError(f"--precedents {path}: {error}") from None
+    return places, found.fingerprint()
 
 
 def _load(

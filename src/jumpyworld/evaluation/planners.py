@@ -57,7 +57,7 @@ class PlannerSettings:
         tail: ``truncate`` or ``absorb``.
         solver: of the ODE; the model's own by default.
         ode_steps: steps of the ODE; the model's own by default.
-        precision: of the model's inner layers, ``fp32`` or ``bf16``.
+        precision: of inner layers in chains, the model's and the policy's: ``fp32`` or ``bf16``.
         include_base: let the base policy's own sequence stand among the candidates.
         warm_start: sequences of the last plan that stand among them.
         margin: by which share another must be better to be chosen.

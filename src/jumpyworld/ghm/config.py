@@ -5,7 +5,8 @@ others are ours: the network sees displacements instead of positions (``frame="m
 larger than the noise (``normaliser="scaled"``), long horizons as often as short ones
 (``gamma_sampler="mixture"``), half as many Euler steps in training, which costs no fidelity
 (``docs/performance.md``), and a target network fast enough for a run of minutes. ``base``, which is
-for GPUs, also rounds inner layers and draws jumps one step ahead; neither changes what is learnt.
+for GPUs, also rounds inner layers and draws jumps one step ahead; on a pointmaze neither changed
+what was learnt.
 
 A target that moves by ``target_rate`` a step is renewed steps x rate times, and each renewal is
 about one Bellman iteration; their number should be several times the longest horizon.

@@ -5,7 +5,7 @@
     HighLevelProposal(hfbc, 32)    chains the high level of a hierarchical policy
     ListProposal(z)                a user's own
     BaseProposal()                 z_k = g for all k: the base policy itself
-    DetourProposal(256)            first where the data go, then the base policy
+    DetourProposal(proposal)       first where the data go, then the base policy
     OneZProposal(proposal)         one z for all segments: selects a policy instead of composing
     MixtureProposal((p, q))        all of these together
 
