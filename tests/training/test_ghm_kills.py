@@ -57,26 +57,38 @@ def bits(run):
 
 
 def finish(command, run):
-    began = time.monotonic()
     with command(run) as process:
         said = process.communicate()[0].decode()
     assert process.returncode == 0, said
-    return time.monotonic() - began
 
 
-@pytest.mark.slow
-def test_kills_leave_the_same_model(command, tmp_path):
-    finish(command, tmp_path / "straight")
-    seconds = finish(command, tmp_path / "again")  # this time nothing is compiled
-    assert bits(tmp_path / "again") == bits(tmp_path / "straight")
-    rng, killed = random.Random(0), 0
-    while killed < 5:
-        with command(tmp_path / "run") as process:
-            time.sleep(rng.uniform(0.3, 0.9) * seconds)
-            if process.poll() is not None:
-                break  # it has finished
-            process.send_signal(signal.SIGKILL)
-            killed += 1
+@pytest.fixture(scope="module")
+def straight(command, tmp_path_factory):
+    """Bits of a run that nothing interrupted."""
+    run = tmp_path_factory.mktemp("straight") / "run"
+    finish(command, run)
+    return bits(run)
+
+
+def saved(run):
+    return max(runs.saved_steps(run), default=0)
+
+
+def kill(command, run, after, rng):
+    """Start, and kill at a random moment once a step has been saved."""
+    with command(run) as process:
+        while saved(run) < after:
+            assert process.poll() is None, process.stdout.read().decode()
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0.0, 0.1))
+        assert process.poll() is None, "it finished first: more steps are needed"
+        process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_kills_leave_the_same_model(command, straight, tmp_path, kills):
+    rng = random.Random(kills)
+    for number in range(kills):
+        kill(command, tmp_path / "run", number * (STEPS // 2) // kills, rng)
     finish(command, tmp_path / "run")
-    assert killed >= 1
-    assert bits(tmp_path / "run") == bits(tmp_path / "straight")
+    assert bits(tmp_path / "run") == straight
