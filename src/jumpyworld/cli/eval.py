@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 #     --planner zero-shot compplan gpi --episodes 50 --out eval
 
 SETTINGS = (
-    "proposal", "append_goal", "search", "candidates", "samples", "horizons", "discount",
-    "solver", "ode_steps", "precision", "include_base", "warm_start", "margin", "tail",
-    "objective", "when_all_zero", "alpha", "gpi_chain", "action_horizon", "max_rows",
-    "allow_extrapolation",
+    "proposal", "patience", "stride", "refuse", "append_goal", "search", "candidates", "samples",
+    "horizons", "discount", "solver", "ode_steps", "precision", "include_base", "warm_start",
+    "margin", "tail", "objective", "when_all_zero", "alpha", "gpi_chain", "action_horizon",
+    "max_rows", "allow_extrapolation",
 )  # fmt: skip
 """Flags that are fields of ``PlannerSettings``."""
 
@@ -58,10 +58,18 @@ class Eval:
     """Which tasks."""
     replan_every: int | None = None
     """Control steps between plans (default: the paper's, 1); in between, pi of the plan's z_1."""
-    proposal: Literal["goal", "unconditional", "high-level", "mixture", "detour"] | None = None
-    """Where candidates come from."""
+    proposal: (
+        Literal["goal", "unconditional", "high-level", "mixture", "detour", "bridge"] | None
+    ) = None
+    """Where candidates come from; bridge takes them from the precedents."""
+    patience: float = 0.3
+    """Of bridges, the chance to go on after each jump: lower prefers short ways to usual ones."""
+    stride: float = 0.5
+    """Of bridges, the length of a jump as a share of its horizon; 0 for geometric lengths."""
     precedents: Path | None = None
     """A data set of the domain: jumps of the model that its trajectories never made are refused."""
+    refuse: bool = True
+    """With precedents, refuse other jumps; without, they are for bridges alone."""
     precedent_share: float = 0.9
     """Of the data's own jumps from a place, the share that counts, the most usual first."""
     append_goal: bool = False
@@ -260,7 +268,8 @@ class Eval:
         precedents: dict[str, Any] = {}
         if self.precedents is not None and "ghm" in models:
             made["places"], dataset = load_places(self.precedents, domain, self.precedent_share)
-            precedents = {"precedents": dataset[:16], "precedent_share": self.precedent_share}
+            precedents = {"precedents": dataset[:16]}
+            precedents |= {"precedent_share": self.precedent_share} if self.refuse else {}
         contenders = []
         for name in self.planner:
             planner = make_planner(name, settings, policy.policy, whole=policy.whole, **made)

@@ -11,6 +11,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import equinox as eqx
+
 from jumpyworld.domains import Domain
 from jumpyworld.errors import ConfigError
 from jumpyworld.flows import Solver
@@ -20,6 +22,8 @@ from jumpyworld.planning import (
     AbstractPlanner,
     AbstractProposal,
     ActionPlan,
+    BaseProposal,
+    BridgeProposal,
     CompPlan,
     DetourProposal,
     Elimination,
@@ -34,9 +38,10 @@ from jumpyworld.planning import (
     fast_search,
     planning_preset,
 )
+from jumpyworld.planning.bridge import PATIENCE, STRIDE
 
 PlannerName = Literal["zero-shot", "compplan", "gpi", "ggpi", "actionplan"]
-ProposalName = Literal["goal", "unconditional", "high-level", "mixture", "detour"]
+ProposalName = Literal["goal", "unconditional", "high-level", "mixture", "detour", "bridge"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,11 @@ class PlannerSettings:
         horizons: mean steps of each segment.
         discount: the global one.
         proposal: where candidates come from; ``mixture`` is half goal, half unconditional,
-            ``detour`` unconditional at first and then the base policy.
+            ``detour`` unconditional at first and then the base policy, ``bridge`` the data's jumps
+            between places, given that they get to the goal.
+        patience: of ``bridge``.
+        stride: of ``bridge``.
+        refuse: refuse jumps of the model that have no precedent, where places are given.
         candidates: M.
         append_goal: let the last z of a proposed sequence be the goal.
         search: ``uniform`` or ``elimination``.
@@ -73,6 +82,9 @@ class PlannerSettings:
     discount: float
     proposal: ProposalName
     candidates: int
+    patience: float = PATIENCE
+    stride: float = STRIDE
+    refuse: bool = True
     append_goal: bool = False
     search: Literal["uniform", "elimination"] = "uniform"
     samples: int = 256
@@ -102,8 +114,10 @@ class PlannerSettings:
             kept = ("discount", "candidates", "tail", "solver", "ode_steps", "when_all_zero")
             return {name: values[name] for name in (*kept, "action_horizon")}
         unused = {"action_horizon"}
-        # Results from before there was this setting keep their names.
+        # Results from before there were these settings keep their names.
         unused |= set() if self.append_goal else {"append_goal"}
+        unused |= set() if self.proposal == "bridge" else {"patience", "stride"}
+        unused |= {"refuse"} if self.refuse else set()
         unused |= {"samples"} if self.search == "elimination" else {"rounds"}
         unused |= set() if planner == "ggpi" else {"alpha"}
         unused |= set() if planner == "gpi" else {"gpi_chain"}
@@ -162,8 +176,8 @@ def make_planner(
         world_model: a one-step model; actionplan needs one.
         whole: where ``policy`` is the low level of a hierarchy, that hierarchy: it acts by itself,
             proposes subgoals or actions, and acts where there is no plan.
-        places: where the data go from where, for compplan, gpi and ggpi: jumps of the model
-            without a precedent are refused.
+        places: where the data go from where, for compplan, gpi and ggpi: bridges are made of their
+            jumps, and jumps of the model without a precedent are refused.
 
     Raises:
         ConfigError: a model is missing, or a setting is wrong.
@@ -190,10 +204,12 @@ def make_planner(
         )
     if ghm is None:
         raise ConfigError(f"ghm is missing: {name} plans with one")
+    if settings.proposal == "bridge" and places is None:
+        raise ConfigError("--proposal bridge: needs --precedents DATA, whose jumps it is made of")
     proposal = _proposal(settings, policy if whole is None else whole)
     common |= {
         "base": whole,
-        "places": places,
+        "places": places if settings.refuse else None,
         "precision": settings.precision,
         "search": _search(settings),
         "objective": settings.objective,
@@ -203,14 +219,32 @@ def make_planner(
         "allow_extrapolation": settings.allow_extrapolation,
     }
     if name == "compplan":
-        return CompPlan(ghm, policy, horizons=settings.horizons, proposal=proposal, **common)
-    if name == "gpi":
-        if settings.gpi_chain:
-            chain = OneZProposal(proposal)
-            return GPI(ghm, policy, horizons=settings.horizons, proposal=chain, **common)
-        return GPI(ghm, policy, proposal=proposal, **common)
-    alpha, segments = _alpha(settings), len(settings.horizons)
-    return GGPI(ghm, policy, alpha=alpha, num_segments=segments, proposal=proposal, **common)
+        planner = CompPlan(ghm, policy, horizons=settings.horizons, proposal=proposal, **common)
+    elif name == "gpi" and settings.gpi_chain:
+        chain = OneZProposal(proposal)
+        planner = GPI(ghm, policy, horizons=settings.horizons, proposal=chain, **common)
+    elif name == "gpi":
+        planner = GPI(ghm, policy, proposal=proposal, **common)
+    else:
+        alpha, segments = _alpha(settings), len(settings.horizons)
+        planner = GGPI(ghm, policy, alpha=alpha, num_segments=segments, proposal=proposal, **common)
+    if settings.proposal == "bridge" and places is not None:
+        return _bridged(planner, settings, places)
+    return planner
+
+
+def _bridged(planner: CompPlan, settings: PlannerSettings, places: Places) -> CompPlan:
+    """Return the planner with bridges of jumps at its own discounts, which it alone knows."""
+    bridge = BridgeProposal(
+        places,
+        planner.betas,
+        settings.candidates,
+        patience=settings.patience,
+        stride=settings.stride,
+    )
+    chained = isinstance(planner.proposal, OneZProposal)
+    proposal = OneZProposal(bridge) if chained else bridge
+    return eqx.tree_at(lambda made: made.proposal, planner, proposal)
 
 
 def _search(settings: PlannerSettings) -> Uniform | Elimination:
@@ -227,6 +261,8 @@ def _proposal(settings: PlannerSettings, policy: Any) -> AbstractProposal:
         return UnconditionalProposal(number, append_goal=to_goal)
     if settings.proposal == "high-level":
         return HighLevelProposal(policy=policy, number=number, append_goal=to_goal)
+    if settings.proposal == "bridge":
+        return BaseProposal(number)  # as many; ``_bridged`` puts the bridges in their place
     if settings.proposal == "detour":
         return DetourProposal(UnconditionalProposal(number, append_goal=to_goal))
     if number < 2:

@@ -10,6 +10,7 @@
 
 from jumpyworld.planning.actionplan import ActionPlan, OneStep
 from jumpyworld.planning.base import AbstractPlanner, decide
+from jumpyworld.planning.bridge import BridgeProposal
 from jumpyworld.planning.compplan import CompPlan
 from jumpyworld.planning.gpi import GGPI, GPI
 from jumpyworld.planning.gsp import (
@@ -45,6 +46,7 @@ __all__ = [
     "AbstractProposal",
     "ActionPlan",
     "BaseProposal",
+    "BridgeProposal",
     "CompPlan",
     "DetourProposal",
     "Elimination",

@@ -29,7 +29,7 @@ from jumpyworld.domains import Domain
 from jumpyworld.errors import ConfigError
 
 PLACES, SHARE = 200, 0.9
-_DRAWS, _FITTED, _AT_ONCE, _ROUNDS = 20, 20_000, 20_000, 10
+_DRAWS, _FITTED, _AT_ONCE, _ROUNDS, _KEPT = 20, 20_000, 20_000, 10, 16
 
 
 class Precedents(eqx.Module):
@@ -60,7 +60,7 @@ class Precedents(eqx.Module):
         return jnp.where(known[:, None], successors, states.astype(successors.dtype))
 
     def _place(self, states: Float[Array, "R d"]) -> Int[Array, " R"]:
-        return _nearest(self.features(states).astype(self.centres.dtype), self.centres, jnp)
+        return nearest(self.features(states).astype(self.centres.dtype), self.centres, jnp)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +71,7 @@ class Places:
         centres: of the places [C, p].
         labels: the place of each row [N].
         ends: last row of each trajectory [E].
+        examples: some of the rows of each place [C, R, d].
         features: states [..., d] to what places are made of [..., p].
         share: of the data's jumps from a place that count as precedents, the most usual first.
         seed: of the jumps' lengths.
@@ -79,25 +80,30 @@ class Places:
     centres: Float[np.ndarray, "C p"]
     labels: Int[np.ndarray, " N"]
     ends: Int[np.ndarray, " E"]
+    examples: Float[np.ndarray, "C R d"]
     features: Callable[[Any], Any]
     share: float = SHARE
     seed: int = 0
 
     def precedents(self, betas: Float[np.ndarray, " K"]) -> Precedents:
-        """Count the data's jumps at the discounts of a plan."""
-        rng, different = np.random.default_rng(self.seed), np.unique(np.asarray(betas))
-        usual = [
-            usual_places(
-                count_jumps(self.labels, self.ends, float(beta), len(self.centres), rng), self.share
-            )
-            for beta in different
-        ]
+        """Return which jumps are precedented at the discounts of a plan."""
+        different = np.unique(np.asarray(betas))
+        usual = [usual_places(counts, self.share) for counts in self.count(different)]
         return Precedents(
             jnp.asarray(self.centres),
             jnp.asarray(different, jnp.float32),
             jnp.asarray(np.stack(usual)),
             self.features,
         )
+
+    def count(self, betas: Float[np.ndarray, " K"]) -> Int[np.ndarray, "K C C"]:
+        """Count the data's jumps at the discounts of a plan; equal discounts have equal counts."""
+        rng, number = np.random.default_rng(self.seed), len(self.centres)
+        different, which = np.unique(np.asarray(betas), return_inverse=True)
+        counts = [
+            count_jumps(self.labels, self.ends, float(beta), number, rng) for beta in different
+        ]
+        return np.stack(counts)[which]
 
 
 def find_places(
@@ -131,8 +137,11 @@ def find_places(
     rng = np.random.default_rng(seed)
     fitted = x[rng.choice(len(x), min(len(x), max(_FITTED, number)), replace=False)]
     centres = _cluster(fitted, number, rng)
-    labels = [_nearest(x[a : a + _AT_ONCE], centres, np) for a in range(0, len(x), _AT_ONCE)]
-    return Places(centres, np.concatenate(labels), np.asarray(ends), features, share, seed)
+    labels = np.concatenate(
+        [nearest(x[a : a + _AT_ONCE], centres, np) for a in range(0, len(x), _AT_ONCE)]
+    )
+    examples = np.asarray(observations)[_examples(labels, number, rng)]
+    return Places(centres, labels, np.asarray(ends), examples, features, share, seed)
 
 
 @dataclass(frozen=True)
@@ -158,15 +167,24 @@ def count_jumps(
 
     Jumps past a trajectory's end do not count.
     """
-    rows = np.arange(len(labels))
-    last = np.asarray(ends)[np.searchsorted(ends, rows)]
-    counts = np.zeros(places * places, np.int64)
+    counts = np.zeros((places, places), np.int64)
     for _ in range(_DRAWS):
-        later = rows + rng.geometric(1 - beta, len(rows))
-        inside = later <= last
-        pairs = labels[rows[inside]] * places + labels[later[inside]]
-        counts += np.bincount(pairs, minlength=places * places)
-    return counts.reshape(places, places)
+        counts += count_steps(labels, ends, rng.geometric(1 - beta, len(labels)), places)
+    return counts
+
+
+def count_steps(
+    labels: Int[np.ndarray, " N"],
+    ends: Int[np.ndarray, " E"],
+    steps: int | Int[np.ndarray, " N"],
+    places: int,
+) -> Int[np.ndarray, "C C"]:
+    """Count how often a trajectory is at j so many steps after i, within the trajectory."""
+    rows = np.arange(len(labels))
+    later = rows + steps
+    inside = later <= np.asarray(ends)[np.searchsorted(ends, rows)]
+    pairs = labels[rows[inside]] * places + labels[later[inside]]
+    return np.bincount(pairs, minlength=places * places).reshape(places, places)
 
 
 def usual_places(counts: Int[np.ndarray, "C C"], share: float) -> Bool[np.ndarray, "C C"]:
@@ -183,14 +201,26 @@ def _cluster(x: Float[np.ndarray, "N p"], number: int, rng: np.random.Generator)
     """Return the centres of Lloyd's k-means, begun at random rows."""
     centres = x[rng.choice(len(x), number, replace=False)]
     for _ in range(_ROUNDS):
-        labels = _nearest(x, centres, np)
+        labels = nearest(x, centres, np)
         count = np.bincount(labels, minlength=number)[:, None]
         total = np.stack([np.bincount(labels, column, number) for column in x.T], axis=1)
         centres = np.where(count > 0, total / np.maximum(count, 1), centres).astype(np.float32)
     return centres
 
 
-def _nearest(x: Any, centres: Any, xp: Any) -> Any:
-    """Return which centre [C, p] is nearest to each row [R, p]."""
+def _examples(
+    labels: Int[np.ndarray, " N"], number: int, rng: np.random.Generator
+) -> Int[np.ndarray, "C R"]:
+    """Return rows of each place, drawn at random; of a place without any, which is none's, any."""
+    order = np.argsort(labels, kind="stable")
+    first, last = (
+        np.searchsorted(labels[order], np.arange(number), side) for side in ("left", "right")
+    )
+    pick = first[:, None] + rng.integers(0, np.maximum(last - first, 1)[:, None], (number, _KEPT))
+    return order[np.minimum(pick, len(order) - 1)]
+
+
+def nearest(x: Any, centres: Any, xp: Any) -> Any:
+    """Return which centre [C, p] is nearest to each row [R, p]; ``xp`` is numpy or jax.numpy."""
     gaps = x[:, None, :] - centres[None]
     return xp.argmin((gaps * gaps).sum(-1), axis=-1)
