@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 DOMAIN = "pointmaze-large"
-# Somewhere else first, then the policy; jumps through walls, of which the data know nothing, are
-# refused; the policy itself and the last plan stand among the candidates.
+# Candidates are ways that the data know, and the model says which of them this policy can follow;
+# what it believes of jumps through walls, of which the data know nothing, is refused.
 PLANNING = (
-    "--horizons 50 50 100 100 100 100 --discount 0.995 --proposal detour --search elimination "
-    "--candidates 64 --rounds 64x6 12x20 3x48 --solver midpoint --ode-steps 2 --include-base "
-    "--warm-start 2 --margin 0.1"
+    "--horizons 50 50 50 50 50 50 50 50 --discount 0.995 --proposal bridge --when-all-zero "
+    "candidate --search elimination --candidates 16 --rounds 16x8 4x24 --solver midpoint "
+    "--ode-steps 2"
 )
 
 
@@ -45,7 +45,7 @@ class Size:
     max_steps: int = 1000
 
 
-FULL = Size(300, 8000, 1500, 500, 2, 20)
+FULL = Size(300, 8000, 1500, 500, 4, 20)
 FAST = Size(30, 300, 100, 20, 1, 25)
 
 
@@ -102,8 +102,7 @@ class Demo:
             rate = " learning_rate=3e-4 target_rate=0.01"  # gently, or it forgets
             title += ", from weights that ship with the package"
         model = f"train ghm --steps {steps} --set gradient_steps={steps} jumps=ahead "
-        # The unconditional branch, from which detours come, learns from what the data did.
-        model += "final_lr_fraction=0.1 uncond_source=trajectory uncond_fraction=0.3" + rate
+        model += "final_lr_fraction=0.1" + rate
         model = [*model.split(), *start]
         compare = f"eval --domain {DOMAIN} --planner zero-shot gpi compplan --seed {self.seed} "
         compare += f"--episodes {size.episodes} --replan-every {size.replan_every} "
