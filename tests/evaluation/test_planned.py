@@ -29,13 +29,11 @@ from jumpyworld.planning import (
     GPI,
     AbstractPlanner,
     CompPlan,
-    DetourProposal,
     GoalProposal,
     HighLevelProposal,
     MixtureProposal,
     OneZProposal,
     Plan,
-    UnconditionalProposal,
     Uniform,
     ZeroShot,
 )
@@ -365,10 +363,6 @@ def test_planners_by_name():
     )
     assert isinstance(mixed, CompPlan) and isinstance(mixed.proposal, MixtureProposal)
     assert mixed.num_candidates == 8
-    detour = make_planner(
-        "compplan", dataclasses.replace(settings, proposal="detour"), policy, ghm=model
-    ).proposal
-    assert isinstance(detour, DetourProposal) and isinstance(detour.inner, UnconditionalProposal)
     for kind in ("goal", "unconditional", "high-level", "mixture"):
         ends = dataclasses.replace(settings, proposal=kind, append_goal=True)
         made = make_planner("compplan", ends, policy, ghm=model).proposal

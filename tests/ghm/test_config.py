@@ -77,6 +77,7 @@ def test_our_presets_renew_the_target_several_times_the_longest_horizon():
         ({"hc_fraction": 0.95}, "256"),
         ({"frame": "rotating"}, "frame=rotating: must be one of absolute, moving"),
         ({"reduction": "max"}, "reduction=max"),
+        ({"loss_units": "frame"}, "loss_units=frame: must be state with frame=absolute"),
         ({"solver": "rk4"}, "solver=rk4"),
         ({"embed_dim": 7}, "embed_dim=7"),
         ({"target_rate": 0.0}, "target_rate=0.0"),

@@ -109,15 +109,15 @@ def constant(model, value):
     )
 
 
-@pytest.mark.parametrize(("reduction", "want"), [("sum", 3.0), ("mean", 1.5)])
-def test_hand_computed_loss_on_two_rows(make_model, reduction, want):
-    config = GHMConfig(
-        width=16, stages=1, embed_dim=8, batch_size=2, hc_fraction=0.5, uncond_fraction=0.0,
-        frame="absolute", normaliser="identity", train_steps=2, reduction=reduction,
-    )  # fmt: skip
-    spec = GHMSpec.blank(2, 2)
-    online = constant(make_model(config, spec=spec), [1.0, 2.0])
-    target = constant(make_model(config, spec=spec), [0.0, 2.0])
+class Still:
+    """A policy that does nothing."""
+
+    def sample(self, key, states, z):
+        return jnp.zeros_like(states)
+
+
+def two_rows():
+    """Return a batch of two rows, which begin at the origin, and its draws."""
     s_next = jnp.asarray([[1.0, 0.0], [2.0, 2.0]])
     batch = GHMBatch(jnp.zeros((2, 2)), jnp.zeros((2, 2)), s_next, jnp.zeros((2, 2)), s_next)
     draws = Draws(
@@ -129,11 +129,21 @@ def test_hand_computed_loss_on_two_rows(make_model, reduction, want):
         x0_jump=jnp.zeros((1, 2)),
         x0_gamma=jnp.zeros((1, 2)),
     )
+    return batch, draws
 
-    class Still:
-        def sample(self, key, states, z):
-            return jnp.zeros_like(states)
 
+TWO_ROWS = {
+    "width": 16, "stages": 1, "embed_dim": 8, "batch_size": 2, "hc_fraction": 0.5,
+    "uncond_fraction": 0.0, "normaliser": "identity", "train_steps": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("reduction", "want"), [("sum", 3.0), ("mean", 1.5)])
+def test_hand_computed_loss_on_two_rows(make_model, reduction, want):
+    config, spec = GHMConfig(**TWO_ROWS, reduction=reduction), GHMSpec.blank(2, 2)
+    online = constant(make_model(config, spec=spec), [1.0, 2.0])
+    target = constant(make_model(config, spec=spec), [0.0, 2.0])
+    batch, draws = two_rows()
     # Row 0: 0.5 |(1,2) - (1,-1)|^2 + (0.3125 + 0.1875) |(1,2) - (0,2)|^2 = 4.5 + 0.5.
     # Row 1: 0.1 |(1,2) - (1, 1)|^2 + 0.9 |(1,2) - (0,2)|^2               = 0.1 + 0.9.
     loss, metrics = loss_of(online, target, batch, config, Still(), draws)
@@ -141,6 +151,22 @@ def test_hand_computed_loss_on_two_rows(make_model, reduction, want):
     scale = 1.0 if reduction == "sum" else 0.5
     for name, value in (("one_step", 5.0), ("beta_bootstrap", 1.0), ("gamma_bootstrap", 1.0)):
         np.testing.assert_allclose(metrics[f"loss/{name}"], scale * value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("units", ["state", "frame"])
+def test_hand_computed_loss_in_a_moving_frame(make_model, units):
+    """With w = 0 the field is the state itself, so that bootstraps point to where they begin."""
+    config = GHMConfig(**TWO_ROWS, frame="moving", loss_units=units)
+    model = constant(make_model(config, spec=GHMSpec.blank(2, 2)), [0.0, 0.0])
+    table = jnp.broadcast_to(jnp.asarray([3.0, 0.1]), model.frame.displacements.shape)
+    model = eqx.tree_at(lambda m: m.frame.displacements, model, table)
+    batch, draws = two_rows()
+    x, y = (1.0, 1.0) if units == "state" else (1 / (1 + 3.0**2), 1 / (1 + 0.1**2))
+    # Row 0: 0.5 |(1,-1)|^2 + 0.3125 |(1,0)|^2 + 0.1875 |(1,0)|^2.
+    # Row 1: 0.1 |(1, 1)|^2 + 0.9 |(2,2)|^2.
+    want = 0.5 * (x + y) + 0.5 * x + 0.1 * (x + y) + 0.9 * 4 * (x + y)
+    loss, _ = loss_of(model, model, batch, config, Still(), draws)
+    np.testing.assert_allclose(loss, want / 2, rtol=1e-5)
 
 
 def test_with_beta_equal_to_gamma_it_is_td_flow(make_model, make_batch, config, change, policy):

@@ -12,7 +12,6 @@ from jumpyworld.planning import (
     ActionPlan,
     BaseProposal,
     CompPlan,
-    DetourProposal,
     GoalProposal,
     HighLevelProposal,
     ListProposal,
@@ -69,21 +68,6 @@ def test_goal_proposals_chain_the_model_of_pi_g_at_the_betas(key):
     assert np.isfinite(z).all()
     with pytest.raises(PlanError, match="GoalProposal: goal=None"):
         draw(GoalProposal(1), question(None), key)
-
-
-def test_detours_go_where_the_data_go_and_then_to_the_goal(key):
-    asked = eqx.tree_at(lambda q: q.betas, question(), jnp.full(4, 0.5))
-    z = draw(DetourProposal(UnconditionalProposal(200)), asked, key)
-    wandering = np.asarray([[0.0, 0.5], [0.0, 1.0], [0.0, 1.5], [0.0, 2.0]])
-    seen = set()
-    for sequence in z:
-        turn = int((sequence != np.asarray(GOAL)).any(-1).sum())
-        np.testing.assert_allclose(sequence[:turn], wandering[:turn])
-        np.testing.assert_allclose(sequence[turn:], np.tile(GOAL, (4 - turn, 1)))
-        seen.add(turn)
-    assert seen == {1, 2, 3}
-    with pytest.raises(PlanError, match="DetourProposal: goal=None"):
-        draw(DetourProposal(UnconditionalProposal(1)), question(None), key)
 
 
 def test_unconditional_proposals_do_not_know_the_goal(key):

@@ -58,9 +58,7 @@ class Eval:
     """Which tasks."""
     replan_every: int | None = None
     """Control steps between plans (default: the paper's, 1); in between, pi of the plan's z_1."""
-    proposal: (
-        Literal["goal", "unconditional", "high-level", "mixture", "detour", "bridge"] | None
-    ) = None
+    proposal: Literal["goal", "unconditional", "high-level", "mixture", "bridge"] | None = None
     """Where candidates come from; bridge takes them from the precedents."""
     patience: float = 0.3
     """Of bridges, the chance to go on after each jump: lower prefers short ways to usual ones."""

@@ -25,7 +25,6 @@ from jumpyworld.planning import (
     BaseProposal,
     BridgeProposal,
     CompPlan,
-    DetourProposal,
     Elimination,
     GoalProposal,
     HighLevelProposal,
@@ -41,7 +40,7 @@ from jumpyworld.planning import (
 from jumpyworld.planning.bridge import PATIENCE, STRIDE
 
 PlannerName = Literal["zero-shot", "compplan", "gpi", "ggpi", "actionplan"]
-ProposalName = Literal["goal", "unconditional", "high-level", "mixture", "detour", "bridge"]
+ProposalName = Literal["goal", "unconditional", "high-level", "mixture", "bridge"]
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,7 @@ class PlannerSettings:
         horizons: mean steps of each segment.
         discount: the global one.
         proposal: where candidates come from; ``mixture`` is half goal, half unconditional,
-            ``detour`` unconditional at first and then the base policy, ``bridge`` the data's jumps
-            between places, given that they get to the goal.
+            ``bridge`` the data's jumps between places, given that they get to the goal.
         patience: of ``bridge``.
         stride: of ``bridge``.
         refuse: refuse jumps of the model that have no precedent, where places are given.
@@ -263,8 +261,6 @@ def _proposal(settings: PlannerSettings, policy: Any) -> AbstractProposal:
         return HighLevelProposal(policy=policy, number=number, append_goal=to_goal)
     if settings.proposal == "bridge":
         return BaseProposal(number)  # as many; ``_bridged`` puts the bridges in their place
-    if settings.proposal == "detour":
-        return DetourProposal(UnconditionalProposal(number, append_goal=to_goal))
     if number < 2:
         raise ConfigError(f"candidates={number}: a mixture needs at least 2")
     half = number // 2

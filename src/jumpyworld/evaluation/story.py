@@ -1,7 +1,8 @@
 """One picture that tells a plan: what the model expects, what was considered, what came of it.
 
     left     where the policy will be on its way to the goal, at three mean horizons
-    middle   the candidates' first subgoals by value, and the chain that was chosen
+    middle   the candidates by value, and the one that was chosen, in the first plan that finds a
+             reward
     right    the way that the planner took, beside the policy's own
 
 For mazes, where a state has a place. Shapes: M candidates, K segments, d state.
@@ -20,11 +21,11 @@ from jumpyworld.errors import MissingExtraError, unwritable
 from jumpyworld.evaluation.decisions import Trace
 from jumpyworld.evaluation.planned import Outcomes
 from jumpyworld.evaluation.success import episode_seed, evaluate
-from jumpyworld.planning import AbstractPlanner, CompPlan, Plan, goal_task
+from jumpyworld.planning import AbstractPlanner, CompPlan, Plan, Task, goal_task
 from jumpyworld.storage.files import atomic_file
 
 HORIZONS = (10, 50, 200)
-SAMPLES = 300
+SAMPLES, LOOK_EVERY = 300, 20
 WALL, START, GOAL = "#c6cdd6", LINES[2], LINES[1]
 
 
@@ -75,7 +76,7 @@ def draw_story(
     *,
     seed: int = 0,
 ) -> None:
-    """Draw an episode's first plan and its outcome into a PNG file, complete or not at all.
+    """Draw an episode's first telling plan and its outcome into a PNG file, complete or not at all.
 
     Args:
         domain: the maze.
@@ -146,16 +147,42 @@ def _draw_samples(axes: Any, planner: CompPlan, trace: Trace, key: jax.Array) ->
 def _draw_candidates(
     figure: Any, axes: Any, domain: MazeDomain, planner: CompPlan, trace: Trace, key: jax.Array
 ) -> None:
-    """Draw the candidates' first subgoals by value, and the chain of the best."""
-    task = goal_task(domain, trace.goal)
-    plan: Plan = planner(key, jnp.asarray(trace.states[0]), task)
-    values, z = np.asarray(plan.candidate_values), np.asarray(plan.candidates)[..., :2]
-    order = np.argsort(values)
-    dots = axes.scatter(*z[order, 0].T, s=22, c=values[order], cmap="viridis", zorder=4)
-    chain = np.vstack([trace.states[0][:2], np.asarray(plan.z)[:, :2]])
-    axes.plot(*chain.T, color=LINES[0], linewidth=1.4, marker="o", markersize=4, zorder=6)
-    title = "candidates for the first subgoal, and the chosen chain"
+    """Draw a plan's sequences of subgoals by value, and the chosen one."""
+    step, plan = first_telling_plan(planner, trace, goal_task(domain, trace.goal), key)
+    here, values = trace.states[step][:2], np.asarray(plan.candidate_values)
+    z = np.asarray(plan.candidates)[..., :2]
+    colours = colour_map(values)
+    for i in np.argsort(values):
+        way = np.vstack([here, z[i]])
+        axes.plot(*way.T, color=colours.to_rgba(values[i]), linewidth=0.8, marker=".", zorder=4)
+    chain = np.vstack([here, np.asarray(plan.z)[:, :2]])
+    axes.plot(*chain.T, color=LINES[0], linewidth=1.8, marker="o", markersize=4, zorder=6)
+    axes.plot(*here, "o", color=INK, markeredgecolor="white", ms=7, zorder=9)
+    title = f"candidates after {step} steps, and the chosen sequence"
     axes.set_title(title, fontsize=10, color=INK)
-    bar = figure.colorbar(dots, ax=axes, location="bottom", shrink=0.7, aspect=40, pad=0.02)
+    bar = figure.colorbar(colours, ax=axes, location="bottom", shrink=0.7, aspect=40, pad=0.02)
     bar.set_label("value: discounted time at the goal", fontsize=8, color=INK)
     bar.ax.tick_params(labelsize=8, colors=INK)
+
+
+def first_telling_plan(
+    planner: CompPlan, trace: Trace, task: Task, key: jax.Array
+) -> tuple[int, Plan]:
+    """Return the first step of an episode whose plan finds a reward, with its plan; or the start.
+
+    Far from the goal no chain may get there, and values that are all zero tell nothing.
+    """
+    steps = range(0, len(trace.states), LOOK_EVERY)
+    plans = ((step, planner(key, jnp.asarray(trace.states[step]), task)) for step in steps)
+    start = next(plans)
+    if not start[1].all_zero:
+        return start
+    return next((found for found in plans if not found[1].all_zero), start)
+
+
+def colour_map(values: np.ndarray) -> Any:
+    """Return colours for values, from their least to their greatest."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    return ScalarMappable(Normalize(values.min(), values.max()), "viridis")

@@ -75,6 +75,10 @@ class GHMConfig:
         use_masks: at true ends of an episode (the data's ``masks``) the process stays where it is:
             the one-step term has the whole weight there; for TD-Flow alone. Paper: no masks.
         reduction: ``sum`` (squared norm, paper) or ``mean`` over state dimensions.
+        loss_units: what errors are measured in: ``state``, the model's normalised units (paper), or
+            ``frame``, the network's own outputs in a moving frame. A dimension's weight is then
+            the same at every horizon, and near things that hardly move count as much as
+            velocities that are forgotten at once; each velocity's best value stays what it is.
         z_source: ``goals`` (states of the dataset) or ``one_hot`` (a finite set of policies).
         goal_trajectory: share of goals from the row's own future; the rest is random. Paper 0.5.
         goal_discount: of the geometric offset to a trajectory goal. Paper 0.995.
@@ -120,6 +124,7 @@ class GHMConfig:
     jumps: Literal["now", "ahead"] = "now"
     use_masks: bool = False
     reduction: Literal["sum", "mean"] = "sum"
+    loss_units: Literal["state", "frame"] = "state"
     z_source: ZSource = "goals"
     goal_trajectory: float = 0.5
     goal_discount: float = 0.995
@@ -154,6 +159,8 @@ class GHMConfig:
         _require(self, "uncond_source", ok, "bootstrap with use_masks")
         ok = self.jumps == "now" or self.bootstrap_grid != "through"
         _require(self, "bootstrap_grid", ok, "scaled or fixed with jumps=ahead")
+        ok = self.loss_units == "state" or self.frame == "moving"
+        _require(self, "loss_units", ok, "state with frame=absolute")
         for name in ("data_scale", "embed_scale", "learning_rate", "adam_eps"):
             _require(self, name, getattr(self, name) > 0, "above 0")
         for name in ("weight_decay", "grad_clip"):

@@ -270,7 +270,10 @@ def regression_loss(
         lambda leaf: jnp.concatenate([leaf[:n] for n in counts]), (draws.t, condition)
     )
     v = jax.vmap(model.velocity)(points.x, *spread)
-    error = jnp.sum(jnp.square(v - points.velocity), axis=-1)
+    square = jnp.square(v - points.velocity)
+    if config.loss_units == "frame":
+        square = square / (1.0 + spread[1].displacement ** 2)
+    error = jnp.sum(square, axis=-1)
     if config.reduction == "mean":
         error = error / v.shape[-1]
     errors = jnp.split(error, [counts[0], counts[0] + counts[1]])

@@ -26,7 +26,6 @@ from jumpyworld.planning.presets import PAPER, PlanningPreset, fast_search, plan
 from jumpyworld.planning.proposals import (
     AbstractProposal,
     BaseProposal,
-    DetourProposal,
     GoalProposal,
     HighLevelProposal,
     ListProposal,
@@ -48,7 +47,6 @@ __all__ = [
     "BaseProposal",
     "BridgeProposal",
     "CompPlan",
-    "DetourProposal",
     "Elimination",
     "GoalProposal",
     "HighLevelProposal",

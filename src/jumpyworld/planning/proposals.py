@@ -5,7 +5,7 @@
     HighLevelProposal(hfbc, 32)    chains the high level of a hierarchical policy
     ListProposal(z)                a user's own
     BaseProposal()                 z_k = g for all k: the base policy itself
-    DetourProposal(proposal)       first where the data go, then the base policy
+    BridgeProposal(places, ..)     the data's jumps, given that they arrive (``bridge``)
     OneZProposal(proposal)         one z for all segments: selects a policy instead of composing
     MixtureProposal((p, q))        all of these together
 
@@ -239,40 +239,6 @@ class BaseProposal(AbstractProposal):
         """Return g, over and over."""
         goal = vector_goal(question.task, "BaseProposal")
         return jnp.broadcast_to(goal, (self.number, len(question.betas), *goal.shape))
-
-
-class DetourProposal(AbstractProposal):
-    """Somewhere else first, then the base policy: z = (u_1, .., u_j, g, .., g), j from 1 to K - 1.
-
-    Where the base policy is caught, a sequence that ends with it is worth something as soon as its
-    first part leads to where the base policy is not; that is far more of the world than the goal's
-    own neighbourhood, which a sequence of random subgoals would have to hit. Not in the paper.
-
-    Attributes:
-        inner: makes u.
-        goal: g [dz]; the task's by default.
-    """
-
-    inner: AbstractProposal
-    goal: Float[Array, " dz"] | None = eqx.field(default=None, converter=optional_floats)
-
-    @property
-    def count(self) -> int:
-        """Number of candidates."""
-        return self.inner.count
-
-    def sample(self, key: PRNGKeyArray, question: Question) -> Float[Array, "M K dz"]:
-        """Draw all candidates for one state; with one segment there is no detour."""
-        inner_key, turn_key = jax.random.split(key)
-        goal = vector_goal(question.task, "DetourProposal") if self.goal is None else self.goal
-        z = self.inner.sample(inner_key, question)
-        segments = jnp.arange(z.shape[1])[None, :, None]
-        turns = jax.random.randint(turn_key, (z.shape[0], 1, 1), 1, max(2, z.shape[1]))
-        return jnp.where(segments < turns, z, goal.astype(z.dtype)[None, None])
-
-    def jumps(self, num_segments: int) -> int:
-        """Return how many samples of the model the candidates cost."""
-        return self.inner.jumps(num_segments)
 
 
 class OneZProposal(AbstractProposal):
