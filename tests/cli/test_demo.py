@@ -1,13 +1,14 @@
 """``jumpy demo`` from beginning to end, with next to nothing learnt."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from jumpyworld.cli import demo, parse, run
 from jumpyworld.evaluation.planned import Outcomes
-from jumpyworld.evaluation.story import most_telling
+from jumpyworld.evaluation.story import LOOK_EVERY, most_telling, telling_plan
 
 TINY = demo.Size(2, 2, 2, 2, 1, 20, preset="debug", max_steps=25)
 
@@ -56,3 +57,21 @@ def test_the_picture_shows_an_episode_that_planning_wins():
     shorter = steps.copy()
     shorter[0, 1] = 10
     assert most_telling(Outcomes(always, steps), Outcomes(always, shorter)) == (0, 1)
+
+
+def test_the_picture_shows_a_plan_that_finds_rewards():
+    """Values of four candidates along an episode: none, one, three, all."""
+    found = {0.0: [0, 0, 0, 0], 1.0: [0, 2, 0, 0], 2.0: [1, 2, 3, 0], 3.0: [1, 1, 1, 1]}
+
+    def planner(key, state, task):
+        values = np.asarray(found[float(state[0]) // LOOK_EVERY])
+        return SimpleNamespace(candidate_values=values, place=float(state[0]))
+
+    def look(steps):
+        trace = SimpleNamespace(states=np.arange(float(steps))[:, None])
+        return telling_plan(planner, trace, None, None)
+
+    assert look(4 * LOOK_EVERY)[0] == 2 * LOOK_EVERY  # not the best, but the first that will do
+    assert look(2 * LOOK_EVERY)[0] == LOOK_EVERY
+    step, plan = look(LOOK_EVERY)
+    assert (step, plan.place) == (0, 0.0)

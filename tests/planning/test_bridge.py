@@ -127,7 +127,7 @@ def test_bridges_are_the_posterior_of_the_datas_jumps_given_arrival(patience, ke
     """With endless patience, given that 4 is avoided; with little, sooner arrivals are likelier."""
     places, betas = places_of(random_walks(CHAIN), range(5)), np.asarray([0.0, 0.5, 0.3])
     number = 40_000
-    z = bridges(GEOMETRIC(places, betas, number, patience=patience), 0, 3.2, key)[..., 0]
+    z = bridges(GEOMETRIC(places, 1 / (1 - betas), number, patience=patience), 0, 3.2, key)[..., 0]
     assert ((z == np.float32(3.2)) | (z == np.round(z))).all() and not (z == 3).any()
     drawn = collections.Counter(tuple(row) for row in np.round(z).astype(int).tolist())
     counts = places.count(betas)
@@ -150,12 +150,12 @@ def test_arrivals_are_those_of_a_long_recursion():
 def test_strides_are_shares_of_the_horizons_and_of_one_length(key):
     """Walks that go up by one each step, so that a place says how many steps there were."""
     places = places_of([np.arange(40)], range(40))
-    betas = 1 - 1 / np.asarray([8, 4, 2])
-    z = bridges(BridgeProposal(places, betas, 5, stride=0.5), 0, 30, key)[..., 0]
+    horizons = (8, 4, 2)
+    z = bridges(BridgeProposal(places, horizons, 5, stride=0.5), 0, 30, key)[..., 0]
     np.testing.assert_array_equal(z, np.tile([4.0, 6.0, 7.0], (5, 1)))
-    z = bridges(BridgeProposal(places, betas, 5, stride=0.1), 0, 30, key)[..., 0]
+    z = bridges(BridgeProposal(places, horizons, 5, stride=0.1), 0, 30, key)[..., 0]
     np.testing.assert_array_equal(z, np.tile([1.0, 2.0, 3.0], (5, 1)))
-    z = bridges(GEOMETRIC(places, betas, 500), 0, 39, key)[:, 0, 0]
+    z = bridges(GEOMETRIC(places, horizons, 500), 0, 39, key)[:, 0, 0]
     assert len(np.unique(z)) > 1
 
 
@@ -171,24 +171,24 @@ def walk_in_two_rooms():
 def test_every_bridge_passes_the_door_and_ends_with_the_goal(key):
     places, _ = walk_in_two_rooms()
     goal = np.asarray([2.1, -0.9], np.float32)
-    z = bridges(BridgeProposal(places, np.zeros(8), 500, patience=1e-3), [-2, 1], goal, key)
+    z = bridges(BridgeProposal(places, np.ones(8), 500, patience=1e-3), [-2, 1], goal, key)
     assert (z == 0).all(-1).any(1).all()
     assert (z[:, 5:] == goal).all() and not (z[:, :5] == goal).all(-1).any()
     # All shortest ways, and not always the same one.
     assert len(np.unique(z[:, :5].reshape(500, -1), axis=0)) > 3
     # From the goal's own place there is nowhere to go.
-    z = bridges(BridgeProposal(places, np.zeros(8), 4), [2, -1], goal, key)
+    z = bridges(BridgeProposal(places, np.ones(8), 4), [2, -1], goal, key)
     assert (z == goal).all()
 
 
 def test_towards_a_goal_that_nothing_leads_to_go_states_of_the_data(key):
     here, there = np.asarray([0, 1, 2, 1, 0] * 50), np.asarray([3, 4, 5, 4, 3] * 50)
     places = places_of([here, there], range(6))
-    z = bridges(GEOMETRIC(places, np.full(3, 0.5), 200), 0, 5, key)
+    z = bridges(GEOMETRIC(places, np.full(3, 2.0), 200), 0, 5, key)
     assert set(np.unique(z)) == {0, 1, 2}
     # A place that the data only end in: a jump from there stays.
     ended = places_of([np.asarray([0, 1, 2])], range(3))
-    z = bridges(BridgeProposal(ended, np.zeros(3), 10), 2, 0, key)
+    z = bridges(BridgeProposal(ended, np.ones(3), 10), 2, 0, key)
     assert (z == 2).all()
 
 
@@ -197,7 +197,7 @@ def test_a_goal_far_beyond_the_plan_still_shows_the_way(key):
     angles = np.linspace(0, 2 * np.pi, 100, endpoint=False)
     points = 10 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     ways = [np.arange(300) % 100, np.arange(300)[::-1] % 100]
-    proposal = BridgeProposal(places_of(ways, points), np.zeros(4), 300, patience=0.01)
+    proposal = BridgeProposal(places_of(ways, points), np.ones(4), 300, patience=0.01)
     assert float(proposal.arrival[0, 40]) < np.log(1e-80)
     for goal, way in ((40, [1, 2, 3, 4]), (60, [99, 98, 97, 96])):
         z = bridges(proposal, points[0], points[goal], key)
@@ -219,7 +219,7 @@ def test_a_batch_of_other_states_and_goals_compiles_nothing(key):
         Still(),
         horizons=(1,) * 8,
         discount=0.9,
-        proposal=BridgeProposal(places, np.zeros(8), 16, patience=0.1),
+        proposal=BridgeProposal(places, np.ones(8), 16, patience=0.1),
         search=Uniform(1),
     )
     rng, keys = np.random.default_rng(0), jax.random.split(key, 5)
@@ -261,7 +261,7 @@ def test_planners_by_name_bridge_at_their_own_discounts(key):
         planner = make_planner(name, told, Still(), ghm=Believer(), places=places)
         made = planner.proposal.inner if name == "gpi" and told.gpi_chain else planner.proposal
         assert isinstance(made, BridgeProposal) and float(made.patience) == 0.5
-        wanted = BridgeProposal(places, planner.betas, 4, patience=0.5, stride=1.0)
+        wanted = BridgeProposal(places, 1 / (1 - planner.betas), 4, patience=0.5, stride=1.0)
         np.testing.assert_array_equal(made.jumps_to, wanted.jumps_to)
         plan = planner(key, np.zeros(2), Task(is_there, np.ones(2)))
         assert np.isfinite(plan.z).all() and plan.candidates.shape[0] == 4
@@ -283,15 +283,15 @@ def test_planners_by_name_bridge_at_their_own_discounts(key):
 def test_what_cannot_be_bridged_is_refused(key):
     places, _ = walk_in_two_rooms()
     with pytest.raises(ConfigError, match="number=0"):
-        BridgeProposal(places, np.zeros(2), 0)
+        BridgeProposal(places, np.ones(2), 0)
     for patience in (0.0, 1.5):
         with pytest.raises(ConfigError, match=f"patience={patience:g}: must be above 0"):
-            BridgeProposal(places, np.zeros(2), 4, patience=patience)
+            BridgeProposal(places, np.ones(2), 4, patience=patience)
     with pytest.raises(ConfigError, match="stride=-1: must be"):
-        BridgeProposal(places, np.zeros(2), 4, stride=-1)
+        BridgeProposal(places, np.ones(2), 4, stride=-1)
     with pytest.raises(PlanError, match="BridgeProposal: goal=None"):
-        bridges(BridgeProposal(places, np.zeros(2), 4), [0, 0], None, key)
-    proposal = BridgeProposal(places, np.zeros(2), 4)
+        bridges(BridgeProposal(places, np.ones(2), 4), [0, 0], None, key)
+    proposal = BridgeProposal(places, np.ones(2), 4)
     planner = CompPlan(Believer(), Still(), horizons=(1, 1, 1), discount=0.9, proposal=proposal)
     with pytest.raises(ConfigError, match="made for 2 horizons, asked for 3"):
         planner(key, np.zeros(2), Task(is_there, np.ones(2)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import equinox as eqx
+import numpy as np
 
 from jumpyworld.domains import Domain
 from jumpyworld.errors import ConfigError
@@ -232,10 +233,10 @@ def make_planner(
 
 
 def _bridged(planner: CompPlan, settings: PlannerSettings, places: Places) -> CompPlan:
-    """Return the planner with bridges of jumps at its own discounts, which it alone knows."""
+    """Return the planner with bridges of jumps over its own horizons, which it alone knows."""
     bridge = BridgeProposal(
         places,
-        planner.betas,
+        tuple(1 / (1 - np.asarray(planner.betas, np.float64))),
         settings.candidates,
         patience=settings.patience,
         stride=settings.stride,

@@ -1,8 +1,8 @@
 """One picture that tells a plan: what the model expects, what was considered, what came of it.
 
     left     where the policy will be on its way to the goal, at three mean horizons
-    middle   the candidates by value, and the one that was chosen, in the first plan that finds a
-             reward
+    middle   the candidates by value, and the one that was chosen, in the first plan that finds
+             rewards for most of them
     right    the way that the planner took, beside the policy's own
 
 For mazes, where a state has a place. Shapes: M candidates, K segments, d state.
@@ -76,7 +76,7 @@ def draw_story(
     *,
     seed: int = 0,
 ) -> None:
-    """Draw an episode's first telling plan and its outcome into a PNG file, complete or not at all.
+    """Draw a telling plan of an episode and its outcome into a PNG file, complete or not at all.
 
     Args:
         domain: the maze.
@@ -148,7 +148,9 @@ def _draw_candidates(
     figure: Any, axes: Any, domain: MazeDomain, planner: CompPlan, trace: Trace, key: jax.Array
 ) -> None:
     """Draw a plan's sequences of subgoals by value, and the chosen one."""
-    step, plan = first_telling_plan(planner, trace, goal_task(domain, trace.goal), key)
+    from matplotlib.ticker import MaxNLocator
+
+    step, plan = telling_plan(planner, trace, goal_task(domain, trace.goal), key)
     here, values = trace.states[step][:2], np.asarray(plan.candidate_values)
     z = np.asarray(plan.candidates)[..., :2]
     colours = colour_map(values)
@@ -161,23 +163,26 @@ def _draw_candidates(
     title = f"candidates after {step} steps, and the chosen sequence"
     axes.set_title(title, fontsize=10, color=INK)
     bar = figure.colorbar(colours, ax=axes, location="bottom", shrink=0.7, aspect=40, pad=0.02)
+    bar.locator = MaxNLocator(4)
     bar.set_label("value: discounted time at the goal", fontsize=8, color=INK)
     bar.ax.tick_params(labelsize=8, colors=INK)
 
 
-def first_telling_plan(
-    planner: CompPlan, trace: Trace, task: Task, key: jax.Array
-) -> tuple[int, Plan]:
-    """Return the first step of an episode whose plan finds a reward, with its plan; or the start.
+def telling_plan(planner: CompPlan, trace: Trace, task: Task, key: jax.Array) -> tuple[int, Plan]:
+    """Return a step of an episode and its plan: the first that finds rewards for most candidates.
 
-    Far from the goal no chain may get there, and values that are all zero tell nothing.
+    Far from the goal no chain, or a lucky one, gets there, and values that are all zero tell
+    nothing. Where there is no such plan, the one that finds most.
     """
-    steps = range(0, len(trace.states), LOOK_EVERY)
-    plans = ((step, planner(key, jnp.asarray(trace.states[step]), task)) for step in steps)
-    start = next(plans)
-    if not start[1].all_zero:
-        return start
-    return next((found for found in plans if not found[1].all_zero), start)
+    most = -1.0
+    for step in range(0, len(trace.states), LOOK_EVERY):
+        plan: Plan = planner(key, jnp.asarray(trace.states[step]), task)
+        found = float(jnp.mean(plan.candidate_values != 0))
+        if found > most:
+            most, best = found, (step, plan)
+        if found > 0.5:
+            break
+    return best
 
 
 def colour_map(values: np.ndarray) -> Any:

@@ -21,7 +21,7 @@ Shapes: M candidates, K segments, C places, R states kept of each, d state dimen
 # Some of JAX's own signatures are only partly typed.
 # pyright: reportUnknownMemberType=false
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -32,6 +32,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.planning.estimate import Question
+from jumpyworld.planning.gsp import discounts_of_horizons
 from jumpyworld.planning.precedents import Places, count_steps, nearest
 from jumpyworld.planning.proposals import AbstractProposal
 from jumpyworld.planning.tasks import vector_goal
@@ -66,7 +67,7 @@ class BridgeProposal(AbstractProposal):
     def __init__(
         self,
         places: Places,
-        betas: Any,
+        horizons: Sequence[float],
         number: int,
         *,
         patience: float = PATIENCE,
@@ -76,7 +77,7 @@ class BridgeProposal(AbstractProposal):
 
         Args:
             places: where the data go from where.
-            betas: effective discounts [K], those of the planner.
+            horizons: mean steps of each segment [K], those of the planner.
             number: candidates.
             patience: chance to go on after each jump, above 0 and at most 1: the lower, the more
                 a short way with unusual jumps is preferred to a long one with usual jumps.
@@ -92,7 +93,7 @@ class BridgeProposal(AbstractProposal):
             raise ConfigError(f"patience={patience:g}: must be above 0 and at most 1")
         if not (np.isfinite(stride) and stride >= 0):
             raise ConfigError(f"stride={stride:g}: must be a finite number, at least 0")
-        chances = jump_chances(_count(places, np.asarray(betas, np.float64), stride))
+        chances = jump_chances(_count(places, horizons, stride))
         with np.errstate(divide="ignore"):
             jumps_to, arrival = np.log(chances), np.log(arrivals(chances[-1], patience))
         self.number, self.features = number, places.features
@@ -148,13 +149,11 @@ class BridgeProposal(AbstractProposal):
         return nearest(self.features(state[None]).astype(self.centres.dtype), self.centres, jnp)[0]
 
 
-def _count(
-    places: Places, betas: Float[np.ndarray, " K"], stride: float
-) -> Int[np.ndarray, "K C C"]:
+def _count(places: Places, horizons: Sequence[float], stride: float) -> Int[np.ndarray, "K C C"]:
+    betas, number = discounts_of_horizons(horizons), len(places.centres)
     if not stride:
         return places.count(betas)
-    steps = np.maximum(1, np.rint(stride / (1 - betas))).astype(int)
-    number = len(places.centres)
+    steps = np.maximum(1, np.rint(stride * np.asarray(horizons, np.float64))).astype(int)
     return np.stack([count_steps(places.labels, places.ends, n, number) for n in steps])
 
 
