@@ -1,6 +1,7 @@
 """``jumpy demo`` from beginning to end, with next to nothing learnt."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,12 +20,14 @@ def tiny(monkeypatch):
     monkeypatch.setattr(
         demo,
         "PLANNING",
-        "--horizons 20 20 --search elimination --candidates 4 --rounds 4x2 2x4 --ode-steps 2 "
-        "--include-base --warm-start 2 --margin 0.1",
+        "--horizons 20 20 --proposal bridge --when-all-zero candidate --search elimination "
+        "--candidates 4 --rounds 4x2 2x4 --ode-steps 2",
     )
 
 
-def test_the_demo_tells_the_whole_story_and_goes_on_where_it_stopped(tiny, tmp_path, capsys):
+def test_the_demo_tells_the_whole_story_and_goes_on_where_it_stopped(
+    tiny, tmp_path, monkeypatch, capsys
+):
     out = tmp_path / "demo"
     assert run(["demo", "--fast", "--out", str(out)]) == 0
     said = capsys.readouterr().out
@@ -40,6 +43,15 @@ def test_the_demo_tells_the_whole_story_and_goes_on_where_it_stopped(tiny, tmp_p
     again = capsys.readouterr().out
     assert again.count("already in") == 3 and "finished" in again
     assert (out / "eval" / "success.jsonl").read_text() == rows
+    monkeypatch.chdir(tmp_path)
+    exec(readme_python("load, plan, act"), {})
+    assert "steps, success:" in capsys.readouterr().out
+
+
+def readme_python(after):
+    """Return the first Python block of the README after some words."""
+    readme = Path(__file__).parents[2].joinpath("README.md").read_text()
+    return readme.split(after, 1)[1].split("```python\n", 1)[1].split("```", 1)[0]
 
 
 def test_the_commands_it_prints_are_the_ones_that_a_user_can_type(tmp_path):
