@@ -21,7 +21,7 @@ import numpy as np
 from jumpyworld import data, domains, policies
 from jumpyworld.cli.provenance import provenance
 from jumpyworld.cli.train_loop import read_changes
-from jumpyworld.evaluation.draws import draw_truth, model_samples
+from jumpyworld.evaluation.draws import Truth, draw_truth, model_samples
 from jumpyworld.evaluation.fidelity import (
     in_support_pairs,
     random_pairs,
@@ -32,6 +32,7 @@ from jumpyworld.evaluation.fidelity import (
 from jumpyworld.experiments.bench_train import Version, version_job
 from jumpyworld.ghm import GHMConfig
 from jumpyworld.loading import load
+from jumpyworld.planning.precedents import GoalFeatures
 from jumpyworld.policies.job import policy_job
 from jumpyworld.storage.rows import append_rows
 from jumpyworld.storage.schema import with_changes
@@ -103,6 +104,7 @@ def main() -> None:
     parser.add_argument("--deadline", type=float, default=560, help="start no variant after this")
     a = parser.parse_args()
     domain = domains.get(a.domain)
+    features = GoalFeatures(domain)
     dataset, val = data.load(a.sets / a.domain), data.load(a.sets / a.domain, split="val")
     policy = get_policy(
         domain, dataset, a.runs / f"gcbc-{a.domain}", a.policy_seconds, a.policy_preset
@@ -138,6 +140,11 @@ def main() -> None:
                 for seed, model in enumerate(runner.models(carry))
             }
             facts = score(truth, drawn, GAMMAS)
+            places = score(
+                Truth(features(truth.samples), features(truth.halves), truth.clipped),
+                {seed: features(np.asarray(x)) for seed, x in drawn.items()},
+                GAMMAS,
+            )
             walls = {seed: [wall_share(domain, x) for x in xs] for seed, xs in drawn.items()}
             table = np.asarray([[f.emd for f in facts[seed]] for seed in drawn])
             row = {
@@ -153,6 +160,9 @@ def main() -> None:
                 "emd": table.round(4).tolist(),
                 "ci95": [[round(f.ci95, 4) for f in facts[seed]] for seed in drawn],
                 "floor": [round(f.floor, 4) for f in facts["0"]],
+                # The same of what decides the task alone: an ant's velocities say nothing of it.
+                "place_emd": [[round(f.emd, 4) for f in places[seed]] for seed in drawn],
+                "place_floor": [round(f.floor, 4) for f in places["0"]],
                 "walls": [[None if w is None else round(w, 4) for w in v] for v in walls.values()],
                 "seeds": a.seeds,
                 "steps": steps,
@@ -166,6 +176,8 @@ def main() -> None:
             mean, floor = table.mean(0), row["floor"]
             cells = "  ".join(f"{m:.2f}/{f:.2f}" for m, f in zip(mean, floor, strict=True))
             say(f"{name:<14} {kind:<10} {steps} steps {row['ms']:.2f} ms  {cells}")
+            where = zip(np.mean(row["place_emd"], 0), row["place_floor"], strict=True)
+            say(" " * 15, "places", "  ".join(f"{m:.2f}/{f:.2f}" for m, f in where))
         del carry
 
 

@@ -169,6 +169,8 @@ def test_an_interruption_keeps_what_is_finished(home, tmp_path, capsys, monkeypa
         (["--search", "elimination"], "samples=2"),
         (["--rounds", "4by2"], "--rounds 4by2"),
         (["--proposal", "high-level"], "no high level"),
+        (["--proposal", "bridge"], "--proposal bridge: needs --precedents"),
+        (["--no-refuse"], "--no-refuse: there is nothing to refuse"),
         (["--planner", "compplan", "compplan"], "each once"),
         (["--discount", "1.5"], "1.5"),
     ],
@@ -205,6 +207,9 @@ def test_flags_are_the_settings_of_planners():
     fields = set(PlannerSettings.__dataclass_fields__)
     assert {*SETTINGS, "rounds"} == fields
     assert fields <= set(Eval.__dataclass_fields__)
+    for name in ("patience", "stride", "refuse"):
+        told, known = (kind.__dataclass_fields__[name].default for kind in (Eval, PlannerSettings))
+        assert told == known
 
 
 def test_minutes_of_training_are_read_from_the_log(tmp_path):
@@ -223,6 +228,14 @@ def test_precedents_change_what_is_run_and_must_be_of_the_domain(home, tmp_path,
     own = ("--precedents", str(tmp_path / f"{NAME}.npz"))
     assert run(command(home, tmp_path / "out", *own, planner=("compplan",))) == 0
     assert rows_of(tmp_path / "out")["compplan"]["config"]["precedent_share"] == 0.9
+    bridged = (*own, "--no-refuse", "--proposal", "bridge", "--patience", "0.2", "--stride", "0.4")
+    assert run(command(home, tmp_path / "bridged", *bridged, planner=("compplan",))) == 0
+    config = rows_of(tmp_path / "bridged")["compplan"]["config"]
+    wanted = {"proposal": "bridge", "patience": 0.2, "stride": 0.4, "refuse": False}
+    assert wanted.items() <= config.items() and "precedent_share" not in config
+    hasty = (*bridged[:-3], "0", *bridged[-2:])
+    assert run(command(home, tmp_path / "no", *hasty, planner=("compplan",))) == 2
+    assert "patience=0: must be above 0" in capsys.readouterr().err
     others = ("--precedents", str(tmp_path / "pointmaze-large-navigate-v0.npz"))
     assert run(command(home, tmp_path / "no", *others, planner=("compplan",))) == 2
     assert "--precedents" in capsys.readouterr().err

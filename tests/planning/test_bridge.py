@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 import itertools
+import re
 
 import equinox as eqx
 import jax
@@ -252,16 +253,17 @@ def test_examples_are_states_of_their_place():
 def test_planners_by_name_bridge_at_their_own_discounts(key):
     places, _ = walk_in_two_rooms()
     medium = domains.get("pointmaze-medium")
-    asked = {"horizons": (2, 4, 4), "discount": 0.9, "candidates": 4, "samples": 2}
+    asked = {"horizons": (5, 4, 4), "discount": 0.9, "candidates": 4, "samples": 2}
     settings = planner_settings(
-        medium, "gcbc", proposal="bridge", patience=0.5, stride=1.0, **asked
+        medium, "gcbc", proposal="bridge", patience=0.5, stride=0.5, **asked
     )
     chain = dataclasses.replace(settings, gpi_chain=True)
     for name, told in (("compplan", settings), ("gpi", settings), ("gpi", chain), ("ggpi", chain)):
         planner = make_planner(name, told, Still(), ghm=Believer(), places=places)
         made = planner.proposal.inner if name == "gpi" and told.gpi_chain else planner.proposal
         assert isinstance(made, BridgeProposal) and float(made.patience) == 0.5
-        wanted = BridgeProposal(places, 1 / (1 - planner.betas), 4, patience=0.5, stride=1.0)
+        own = np.asarray(told.horizons if name == "compplan" else 1 / (1 - planner.betas))
+        wanted = BridgeProposal(places, own, 4, patience=0.5, stride=0.5)
         np.testing.assert_array_equal(made.jumps_to, wanted.jumps_to)
         plan = planner(key, np.zeros(2), Task(is_there, np.ones(2)))
         assert np.isfinite(plan.z).all() and plan.candidates.shape[0] == 4
@@ -275,7 +277,7 @@ def test_planners_by_name_bridge_at_their_own_discounts(key):
     # What is told is recorded, and results from before there were bridges keep their names.
     assert believing.used_by("compplan")["refuse"] is False
     used = settings.used_by("compplan")
-    assert (used["proposal"], used["patience"], used["stride"]) == ("bridge", 0.5, 1.0)
+    assert (used["proposal"], used["patience"], used["stride"]) == ("bridge", 0.5, 0.5)
     others = planner_settings(medium, "gcbc", **asked).used_by("compplan")
     assert not {"patience", "stride", "refuse"} & set(others)
 
@@ -289,6 +291,13 @@ def test_what_cannot_be_bridged_is_refused(key):
             BridgeProposal(places, np.ones(2), 4, patience=patience)
     with pytest.raises(ConfigError, match="stride=-1: must be"):
         BridgeProposal(places, np.ones(2), 4, stride=-1)
+    for stride in (300, 1e30):
+        with pytest.raises(ConfigError, match=re.escape(f"stride={stride:g}: jumps of")):
+            BridgeProposal(places, np.ones(2), 4, stride=stride)
+    with pytest.raises(ConfigError, match="append_goal=True: bridges end"):
+        planner_settings(
+            domains.get("pointmaze-medium"), "gcbc", proposal="bridge", append_goal=True
+        )
     with pytest.raises(PlanError, match="BridgeProposal: goal=None"):
         bridges(BridgeProposal(places, np.ones(2), 4), [0, 0], None, key)
     proposal = BridgeProposal(places, np.ones(2), 4)
@@ -296,6 +305,6 @@ def test_what_cannot_be_bridged_is_refused(key):
     with pytest.raises(ConfigError, match="made for 2 horizons, asked for 3"):
         planner(key, np.zeros(2), Task(is_there, np.ones(2)))
     settings = planner_settings(domains.get("pointmaze-medium"), "gcbc", proposal="bridge")
-    with pytest.raises(ConfigError, match="--proposal bridge: needs --precedents DATA") as caught:
+    with pytest.raises(ConfigError, match="places is missing: bridges") as caught:
         make_planner("compplan", settings, Still(), ghm=Believer())
     assert "\n" not in str(caught.value)

@@ -80,6 +80,24 @@ def test_composition_crosses_the_maze_and_the_policy_alone_does_not(grid, walks)
     assert done.all(), (done, empty, steps)
 
 
+def test_goal_proposals_are_nearer_to_the_goal_by_the_way(grid, key):
+    """A model that gets other units than it was made for proposes states all over the maze."""
+    policy = ScriptedGoalPolicy(grid, reach=40)
+    planner = CompPlan(
+        KinematicMaze(policy),
+        policy,
+        horizons=(60, 60, 60),
+        discount=0.999,
+        proposal=GoalProposal(64),
+        search=Uniform(1),
+    )
+    for start, goal in (centres(grid, task) for task in TASKS):
+        z = planner(key, start, goal_task(LARGE, goal)).candidates
+        moves = policy.moves[policy.cell(goal)]
+        left = moves[jax.vmap(jax.vmap(policy.cell))(z)]
+        assert np.mean(left < moves[policy.cell(start)]) >= 0.8
+
+
 def test_where_no_chain_leads_to_the_goal_it_says_so(grid, walks, key):
     """Three times one cell is not enough for a goal fifteen cells away."""
     policy = ScriptedGoalPolicy(grid, reach=1)

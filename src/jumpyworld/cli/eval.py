@@ -65,9 +65,10 @@ class Eval:
     stride: float = 0.5
     """Of bridges, the length of a jump as a share of its horizon; 0 for geometric lengths."""
     precedents: Path | None = None
-    """A data set of the domain: jumps of the model that its trajectories never made are refused."""
+    """A data set of the domain: bridges are made of its jumps, and jumps of the model that it never
+    made are refused."""
     refuse: bool = True
-    """With precedents, refuse other jumps; without, they are for bridges alone."""
+    """Refuse jumps of the model without a precedent; --no-refuse keeps them for bridges alone."""
     precedent_share: float = 0.9
     """Of the data's own jumps from a place, the share that counts, the most usual first."""
     append_goal: bool = False
@@ -217,6 +218,10 @@ class Eval:
             asked = [name for name in self.planner if name in planners]
             if asked and getattr(self, flag.replace("-", "_")) is None:
                 raise ConfigError(f"--{flag} is missing: {asked[0]} plans with one")
+        if self.precedents is None and self.proposal == "bridge":
+            raise ConfigError("--proposal bridge: needs --precedents DATA, whose jumps it takes")
+        if self.precedents is None and not self.refuse:
+            raise ConfigError("--no-refuse: there is nothing to refuse by without --precedents")
 
     def _load(self, domain: "Domain") -> tuple["LoadedPolicy", dict[str, "LoadedModel"]]:
         """Load the policy, and those models that a planner asks for."""

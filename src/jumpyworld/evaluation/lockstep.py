@@ -113,7 +113,10 @@ class Lockstep:
                 pipe.send_bytes(text.encode())
             answers = [pipe.recv_bytes().decode() for pipe in self._pipes]
         except (EOFError, OSError):
-            raise JumpyError("a worker process ended unexpectedly (out of memory?)") from None
+            raise JumpyError(
+                "a worker process ended unexpectedly (out of memory, or a script without "
+                '`if __name__ == "__main__"`?)'
+            ) from None
         for answer in answers:
             if answer != "done":
                 raise JumpyError(f"an environment failed: {answer}")

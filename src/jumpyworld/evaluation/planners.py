@@ -8,11 +8,9 @@ result row records, and what two runs are compared by.
 """
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import Any, Literal
-
-import equinox as eqx
-import numpy as np
 
 from jumpyworld.domains import Domain
 from jumpyworld.errors import ConfigError
@@ -23,7 +21,6 @@ from jumpyworld.planning import (
     AbstractPlanner,
     AbstractProposal,
     ActionPlan,
-    BaseProposal,
     BridgeProposal,
     CompPlan,
     Elimination,
@@ -39,6 +36,7 @@ from jumpyworld.planning import (
     planning_preset,
 )
 from jumpyworld.planning.bridge import PATIENCE, STRIDE
+from jumpyworld.planning.compplan import MakeProposal
 
 PlannerName = Literal["zero-shot", "compplan", "gpi", "ggpi", "actionplan"]
 ProposalName = Literal["goal", "unconditional", "high-level", "mixture", "bridge"]
@@ -147,6 +145,8 @@ def planner_settings(domain: Domain, policy: str, **asked: Any) -> PlannerSettin
     settings = PlannerSettings(**{**defaults, **changes})
     if settings.search == "elimination" and "samples" in changes:
         raise ConfigError(f"samples={settings.samples}: elimination spends by its rounds")
+    if settings.proposal == "bridge" and settings.append_goal:
+        raise ConfigError("append_goal=True: bridges end at the goal where they arrive")
     if settings.search == "elimination" and settings.rounds is None:
         rounds = fast_search(settings.candidates).rounds
         return dataclasses.replace(settings, rounds=rounds)
@@ -203,9 +203,7 @@ def make_planner(
         )
     if ghm is None:
         raise ConfigError(f"ghm is missing: {name} plans with one")
-    if settings.proposal == "bridge" and places is None:
-        raise ConfigError("--proposal bridge: needs --precedents DATA, whose jumps it is made of")
-    proposal = _proposal(settings, policy if whole is None else whole)
+    proposal = _proposal(settings, policy if whole is None else whole, places)
     common |= {
         "base": whole,
         "places": places if settings.refuse else None,
@@ -218,32 +216,20 @@ def make_planner(
         "allow_extrapolation": settings.allow_extrapolation,
     }
     if name == "compplan":
-        planner = CompPlan(ghm, policy, horizons=settings.horizons, proposal=proposal, **common)
-    elif name == "gpi" and settings.gpi_chain:
-        chain = OneZProposal(proposal)
-        planner = GPI(ghm, policy, horizons=settings.horizons, proposal=chain, **common)
-    elif name == "gpi":
-        planner = GPI(ghm, policy, proposal=proposal, **common)
-    else:
-        alpha, segments = _alpha(settings), len(settings.horizons)
-        planner = GGPI(ghm, policy, alpha=alpha, num_segments=segments, proposal=proposal, **common)
-    if settings.proposal == "bridge" and places is not None:
-        return _bridged(planner, settings, places)
-    return planner
+        return CompPlan(ghm, policy, horizons=settings.horizons, proposal=proposal, **common)
+    if name == "gpi":
+        if settings.gpi_chain:
+            chain = _one_z(proposal)
+            return GPI(ghm, policy, horizons=settings.horizons, proposal=chain, **common)
+        return GPI(ghm, policy, proposal=proposal, **common)
+    alpha, segments = _alpha(settings), len(settings.horizons)
+    return GGPI(ghm, policy, alpha=alpha, num_segments=segments, proposal=proposal, **common)
 
 
-def _bridged(planner: CompPlan, settings: PlannerSettings, places: Places) -> CompPlan:
-    """Return the planner with bridges of jumps over its own horizons, which it alone knows."""
-    bridge = BridgeProposal(
-        places,
-        tuple(1 / (1 - np.asarray(planner.betas, np.float64))),
-        settings.candidates,
-        patience=settings.patience,
-        stride=settings.stride,
-    )
-    chained = isinstance(planner.proposal, OneZProposal)
-    proposal = OneZProposal(bridge) if chained else bridge
-    return eqx.tree_at(lambda made: made.proposal, planner, proposal)
+def _one_z(proposal: AbstractProposal | MakeProposal) -> AbstractProposal | MakeProposal:
+    if isinstance(proposal, AbstractProposal):
+        return OneZProposal(proposal)
+    return lambda horizons: OneZProposal(proposal(horizons))
 
 
 def _search(settings: PlannerSettings) -> Uniform | Elimination:
@@ -252,16 +238,22 @@ def _search(settings: PlannerSettings) -> Uniform | Elimination:
     return Elimination(settings.rounds or fast_search(settings.candidates).rounds)
 
 
-def _proposal(settings: PlannerSettings, policy: Any) -> AbstractProposal:
+def _proposal(
+    settings: PlannerSettings, policy: Any, places: Places | None
+) -> AbstractProposal | MakeProposal:
     number, to_goal = settings.candidates, settings.append_goal
+    if settings.proposal == "bridge":
+        if places is None:
+            raise ConfigError("places is missing: bridges are made of the data's jumps")
+        # Planners differ in their horizons, and bridges with them.
+        chosen = {"patience": settings.patience, "stride": settings.stride}
+        return functools.partial(BridgeProposal, places, number=number, **chosen)
     if settings.proposal == "goal":
         return GoalProposal(number, append_goal=to_goal)
     if settings.proposal == "unconditional":
         return UnconditionalProposal(number, append_goal=to_goal)
     if settings.proposal == "high-level":
         return HighLevelProposal(policy=policy, number=number, append_goal=to_goal)
-    if settings.proposal == "bridge":
-        return BaseProposal(number)  # as many; ``_bridged`` puts the bridges in their place
     if number < 2:
         raise ConfigError(f"candidates={number}: a mixture needs at least 2")
     half = number // 2

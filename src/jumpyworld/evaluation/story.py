@@ -1,8 +1,8 @@
 """One picture that tells a plan: what the model expects, what was considered, what came of it.
 
     left     where the policy will be on its way to the goal, at three mean horizons
-    middle   the candidates by value, and the one that was chosen, in the first plan that finds
-             rewards for most of them
+    middle   a plan made on that way, the first that finds rewards for most candidates: all of them
+             by value, and the chosen one
     right    the way that the planner took, beside the policy's own
 
 For mazes, where a state has a place. Shapes: M candidates, K segments, d state.
@@ -160,19 +160,22 @@ def _draw_candidates(
     chain = np.vstack([here, np.asarray(plan.z)[:, :2]])
     axes.plot(*chain.T, color=LINES[0], linewidth=1.8, marker="o", markersize=4, zorder=6)
     axes.plot(*here, "o", color=INK, markeredgecolor="white", ms=7, zorder=9)
-    title = f"candidates after {step} steps, and the chosen sequence"
+    title = f"a plan made after {step} steps"
     axes.set_title(title, fontsize=10, color=INK)
-    bar = figure.colorbar(colours, ax=axes, location="bottom", shrink=0.7, aspect=40, pad=0.02)
+    # Inside a place of its own, so that the three mazes stay of one size.
+    below = axes.inset_axes((0.15, -0.06, 0.7, 0.03))
+    bar = figure.colorbar(colours, cax=below, orientation="horizontal")
     bar.locator = MaxNLocator(4)
     bar.set_label("value: discounted time at the goal", fontsize=8, color=INK)
     bar.ax.tick_params(labelsize=8, colors=INK)
 
 
 def telling_plan(planner: CompPlan, trace: Trace, task: Task, key: jax.Array) -> tuple[int, Plan]:
-    """Return a step of an episode and its plan: the first that finds rewards for most candidates.
+    """Return a step of an episode and a plan from there: the first that finds much.
 
     Far from the goal no chain, or a lucky one, gets there, and values that are all zero tell
-    nothing. Where there is no such plan, the one that finds most.
+    nothing; so it is the first plan with rewards for most candidates, or else the one with most.
+    It is made anew and need not be the one that was followed.
     """
     most = -1.0
     for step in range(0, len(trace.states), LOOK_EVERY):

@@ -25,7 +25,8 @@ def plain_loss(
 ) -> Float[Array, ""]:
     """Return the loss of ``ghm.losses.td_hc_loss`` at the same key.
 
-    Paper: Algorithm 1 and Eq. td-hc. For masked actions and ``bootstrap_grid="scaled"`` alone.
+    Paper: Algorithm 1 and Eq. td-hc. For masked actions, ``bootstrap_grid="scaled"`` and
+    ``loss_units="state"`` alone.
     """
     draw_key, policy_key = jax.random.split(key)
     next_key, plus_key = jax.random.split(policy_key)

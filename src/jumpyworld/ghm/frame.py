@@ -6,8 +6,9 @@
 All in the model's normalised units; w is the network and D the root mean square displacement of
 the data over the horizon 1 / (1 - gamma), per dimension. On the straight path x_t - t s is
 (1-t) x0 + t (x1 - s), and its velocity minus s is (x1 - s) - x0: the moving frame hands the network
-inputs of size 1, asks for outputs of size 1, and leaves prior, path, loss and fixed point as they
-are. Without it one step of a slow system is a hundredth of the noise and drowns in it.
+inputs of size 1, asks for outputs of size 1, and leaves prior, path and fixed point as they are, as
+well as the loss unless ``loss_units`` says otherwise. Without it one step of a slow system is a
+hundredth of the noise and drowns in it.
 
 Deviation: the paper has the absolute frame only.
 

@@ -1,4 +1,4 @@
-"""Sequences that arrive: the data's own jumps, given that they lead to the goal.
+"""Ways to the goal: the data's own jumps, given that they lead there.
 
     P_k       where the data are, from each place, after segment k's stride of steps, counted [C, C]
     h_k(i)    1 at the goal's place, else patience * sum_j P_{k+1}(i, j) h_{k+1}(j)
@@ -7,9 +7,9 @@
 
 The unconditional proposal chains jumps of the data too, and almost none of its sequences meets a
 goal that is far away. h_k(i) is the mean of patience^(jumps until the goal) from i, so that this is
-exactly the chain of P, given that it arrives before it loses patience, which it does with chance
-1 - patience at every jump. h_K counts on with the last segment's jumps, so that a sequence leads
-the right way where the goal is farther than K jumps.
+exactly the chain of P, given that it arrives before it gives up, which it does with chance
+1 - patience before every jump. h_K counts on with the last segment's jumps, so that a sequence
+leads the right way where the goal is farther than K jumps.
 
 Strides are of one length, a share of the segment's horizon. Jumps of geometric length, as a model's
 are, make poor subgoals: a policy wastes its time on those that are next to it, and does not find
@@ -150,11 +150,21 @@ class BridgeProposal(AbstractProposal):
 
 
 def _count(places: Places, horizons: Sequence[float], stride: float) -> Int[np.ndarray, "K C C"]:
+    """Count the jumps of each segment."""
     betas, number = discounts_of_horizons(horizons), len(places.centres)
     if not stride:
         return places.count(betas)
-    steps = np.maximum(1, np.rint(stride * np.asarray(horizons, np.float64))).astype(int)
-    return np.stack([count_steps(places.labels, places.ends, n, number) for n in steps])
+    longest = int(np.diff(places.ends, prepend=-1).max()) - 1
+    # Rounded first, as a horizon may have been a discount: half a step must not hang on its noise.
+    lengths = np.floor(np.round(stride * np.asarray(horizons, np.float64), 6) + 0.5)
+    different, which = np.unique(np.maximum(1, lengths), return_inverse=True)
+    if different[-1] > longest:
+        raise ConfigError(
+            f"stride={stride:g}: jumps of {different[-1]:g} steps, and the data's longest "
+            f"trajectory has {longest}"
+        )
+    counts = [count_steps(places.labels, places.ends, int(n), number) for n in different]
+    return np.stack(counts)[which]
 
 
 def jump_chances(counts: Int[np.ndarray, "K C C"]) -> Float[np.ndarray, "K C C"]:
@@ -170,8 +180,8 @@ def arrivals(chances: Float[np.ndarray, "C C"], patience: float) -> Float[np.nda
     It is N(i, j) / N(j, j) with N = sum_n (patience P)^n = (I - patience P)^-1. Endless patience is
     taken for all but endless, as N has then no end.
     """
-    # Transposed, the diagonal outweighs its column: elimination subtracts nothing from anything of
-    # the same sign, so that even the smallest entries are exact.
+    # Transposed, the diagonal outweighs its column: off it elimination cancels nothing, so that
+    # even the smallest entries keep their digits.
     system = np.eye(len(chances)) - min(patience, _ENDLESS) * chances
     visits = np.linalg.inv(system.T).T
     return np.clip(visits / np.diag(visits), 0.0, 1.0)

@@ -18,7 +18,7 @@ Shapes: M candidates, K segments, d state, da action, dz policy-encoding dimensi
 # Some of JAX's own signatures are only partly typed.
 # pyright: reportUnknownMemberType=false
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import equinox as eqx
@@ -62,6 +62,8 @@ from jumpyworld.planning.tasks import Task
 
 Objective = Literal["q", "v"]
 WayOut = Literal["base", "candidate"]
+MakeProposal = Callable[[Sequence[float]], AbstractProposal]
+"""Horizons to a proposal, for those that depend on them where a planner sets its own."""
 
 
 class CompPlan(AbstractPlanner):
@@ -106,7 +108,7 @@ class CompPlan(AbstractPlanner):
         *,
         horizons: Sequence[float],
         discount: float,
-        proposal: AbstractProposal,
+        proposal: AbstractProposal | MakeProposal,
         search: Search | None = None,
         objective: Objective = "q",
         tail: Tail = "truncate",
@@ -130,7 +132,7 @@ class CompPlan(AbstractPlanner):
             policy: pi, anything with ``sample(key, states, z)``.
             horizons: mean steps of each segment, at least 1; 1 is a single step.
             discount: the global one; its horizon 1 / (1 - discount) bounds the others.
-            proposal: makes candidates.
+            proposal: makes candidates; or a function that makes the proposal from the horizons.
             search: by default the paper's 256 chains for each.
             objective: ``q`` or ``v``.
             tail: ``truncate`` or ``absorb``; see ``gsp``.
@@ -159,7 +161,8 @@ class CompPlan(AbstractPlanner):
         chained = rounded_policy(policy, precision)
         known = None if places is None else places.precedents(betas)
         self.repertoire = Repertoire(model, policy, chained, solver, num_steps, action_limit, known)
-        self.base, self.proposal = base, proposal
+        made = proposal if isinstance(proposal, AbstractProposal) else proposal(tuple(horizons))
+        self.base, self.proposal = base, made
         self.betas, self.weights = jnp.asarray(betas), jnp.asarray(weights)
         self.search = Uniform(256) if search is None else search
         self.objective, self.include_base = objective, include_base

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jumpyworld.errors import ConfigError
-from jumpyworld.planning.compplan import CompPlan
+from jumpyworld.planning.compplan import CompPlan, MakeProposal
 from jumpyworld.planning.proposals import AbstractProposal
 from jumpyworld.planning.repertoire import SampleActions, SampleSuccessors
 
@@ -28,7 +28,7 @@ class GPI(CompPlan):
         policy: SampleActions,
         *,
         discount: float,
-        proposal: AbstractProposal,
+        proposal: AbstractProposal | MakeProposal,
         horizons: Sequence[float] | None = None,
         **settings: Any,
     ):
@@ -65,7 +65,7 @@ class GGPI(CompPlan):
         alpha: float,
         num_segments: int,
         discount: float,
-        proposal: AbstractProposal,
+        proposal: AbstractProposal | MakeProposal,
         **settings: Any,
     ):
         """Check and keep the settings; all others are CompPlan's.

@@ -79,7 +79,8 @@ class GCTD3Config(FQLConfig):
             the goal, and short trainings learn sooner.
         actor_value: what the actor climbs, ``q`` (paper) or ``log``, log Q with ``bce``: far from
             the goal Q and its slopes are tiny beside the batch's mean |Q|, while log Q falls by
-            the same amount with every step that an action costs, near or far.
+            the same amount with every step that an action costs, near or far. The metrics
+            ``actor/q`` are then of log Q.
     """
 
     goal_current: float = 0.2
