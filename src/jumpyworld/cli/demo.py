@@ -153,15 +153,16 @@ class Demo:
 
         command, path = parse(self.stages()[-1][1]), self.out / "story.png"
         domain = domains.get(DOMAIN)
+        assert isinstance(domain, domains.MazeDomain)
         planners, outcomes = command.again()
         task, episode = most_telling(outcomes["zero-shot"], outcomes["compplan"])
         again = {name: getattr(self.size, name) for name in ("replan_every", "max_steps")}
         again["seed"] = self.seed
-        traces = [
+        alone, planned = (
             replay(domain, planners[name], task + 1, episode, **again)
             for name in ("zero-shot", "compplan")
-        ]
-        draw_story(domain, planners["compplan"], *traces, path, seed=self.seed)
+        )
+        draw_story(domain, planners["compplan"], alone, planned, path, seed=self.seed)
         return path
 
 

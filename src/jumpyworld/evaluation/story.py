@@ -137,7 +137,7 @@ def _draw_samples(axes: Any, planner: CompPlan, trace: Trace, key: jax.Array) ->
     action_key, *keys = jax.random.split(key, 1 + len(HORIZONS))
     actions = policy.sample(action_key, states, goals)
     for horizon, draw, colour in zip(HORIZONS, keys, LINES, strict=False):
-        gamma = min(1 - 1 / horizon, ghm.gamma_max)
+        gamma = min(1 - 1 / horizon, float(getattr(ghm, "gamma_max", 1)))
         xy = np.asarray(ghm.sample(draw, states, actions, goals, gamma))[:, :2]
         label = f"after {round(1 / (1 - gamma))} steps"
         axes.scatter(*xy.T, s=5, color=colour, linewidth=0, alpha=0.6, label=label, zorder=3)

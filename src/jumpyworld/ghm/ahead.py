@@ -67,8 +67,10 @@ class Jumped(eqx.Module):
         d, da = spec.observation_dim, spec.action_dim
         masks = jnp.zeros(rows) if config.use_masks else None
         batch = GHMBatch(*blank(d, da, d, da, spec.z_dim), masks=masks)
-        discounts = (jnp.zeros(rows), jnp.zeros(rows))
-        return cls(batch, *blank(da, d, da), *discounts, ready=jnp.zeros((), bool))
+        a_next, s_plus, a_plus = blank(da, d, da)
+        # Two arrays, as each may be given away by itself.
+        beta, gamma = jnp.zeros(rows), jnp.zeros(rows)
+        return cls(batch, a_next, s_plus, a_plus, beta, gamma, ready=jnp.zeros((), bool))
 
 
 def regressions_ahead(
@@ -138,6 +140,7 @@ def regressions_ahead(
     ends = jnp.concatenate([t, jnp.ones_like(t[:hc])])
     noise = jnp.concatenate([draws.x0_beta, draws.x0_gamma, draws.x0_jump])
     steps, grid = config.train_steps, config.bootstrap_grid
+    assert grid != "through"  # the config has refused it
     flow = jax.vmap(lambda x0, t, c: target.flow(x0, t, c, num_steps=steps, grid=grid))
     x = flow(noise, ends, condition)
     x, jumps = x[: len(t)], x[len(t) :]

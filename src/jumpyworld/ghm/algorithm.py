@@ -151,7 +151,7 @@ def sample_batch(
         rows.next_observations,
         rows.next_actions,
         z,
-        masks=data.masks[rows.index] if config.use_masks else None,
+        masks=_masks(data)[rows.index] if config.use_masks else None,
     )
     if config.uncond_source == "trajectory" and gamma is not None:
         c = config.layout.conditional
@@ -164,6 +164,12 @@ def sample_batch(
             is_leaf=lambda node: node is None,
         )
     return batch
+
+
+def _masks(data: DeviceData) -> Float[Array, " N"]:
+    if data.masks is None:
+        raise ConfigError("use_masks=True: the data have no masks")
+    return data.masks
 
 
 def trajectory_futures(
