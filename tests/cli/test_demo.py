@@ -31,13 +31,13 @@ def test_the_demo_tells_the_whole_story_and_goes_on_where_it_stopped(
     out = tmp_path / "demo"
     assert run(["demo", "--fast", "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    for number in range(1, 5):
-        assert f"[{number}/4]" in said
+    for number in range(1, 6):
+        assert f"[{number}/5]" in said
     assert said.count("$ jumpy ") == 4 and "compplan" in said and "gpi" in said
     assert (out / "story.png").read_bytes().startswith(b"\x89PNG")
     summary = json.loads((out / "summary.json").read_text())
     assert summary["success"].keys() == {"zero-shot", "gpi", "compplan"}
-    assert "diff_ci95" in summary["success"]["compplan"]
+    assert "diff_ci95" in summary["success"]["compplan"] and summary["resumed"] is False
     rows = (out / "eval" / "success.jsonl").read_text()
     assert run(["demo", "--fast", "--out", str(out)]) == 0
     again = capsys.readouterr().out

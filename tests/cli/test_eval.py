@@ -10,6 +10,7 @@ import pytest
 from jumpyworld.cli import models as cli_models
 from jumpyworld.cli import run
 from jumpyworld.cli.eval import SETTINGS, Eval
+from jumpyworld.cli.eval_table import print_table
 from jumpyworld.data import Dataset
 from jumpyworld.data.ogbench import write_npz
 from jumpyworld.evaluation.planners import PlannerSettings
@@ -212,6 +213,21 @@ def test_flags_are_the_settings_of_planners():
         assert told == known
 
 
+def test_a_narrow_terminal_gets_the_table_in_parts_and_all_of_it(capsys):
+    tasks = [{"task": i, "episodes": 20, "successes": i} for i in range(1, 6)]
+    row = {"planner": "compplan", "tasks": tasks, "mean": 0.15, "ci95": [0.1, 0.2], "diff": 0.05,
+           "diff_ci95": [-0.01, 0.11], "plan_ms": 12.3, "all_zero": 0.5, "dithering": 0.25,
+           "z1_distance": 4.5, "z1_reached": 0.75}  # fmt: skip
+    print_table([row, {**row, "planner": "zero-shot"}], width=80)
+    narrow = capsys.readouterr().out
+    print_table([row, {**row, "planner": "zero-shot"}], width=200)
+    wide = capsys.readouterr().out
+    assert max(map(len, narrow.splitlines())) <= 80 and "…" not in narrow
+    assert len(narrow.splitlines()) == 9 and len(wide.splitlines()) == 3
+    for text in ("5/20", "0.150", "[0.10, 0.20]", "+0.050", "[-0.01, +0.11]", "12.3", "75.0%"):
+        assert narrow.count(text) == wide.count(text) == 2
+
+
 def test_minutes_of_training_are_read_from_the_log(tmp_path):
     assert cli_models.training_minutes(tmp_path) is None
     lines = [{"step": 600, "steps_per_second": 10.0}, {"step": 1200, "steps_per_second": 5.0}]
@@ -239,6 +255,12 @@ def test_precedents_change_what_is_run_and_must_be_of_the_domain(home, tmp_path,
     others = ("--precedents", str(tmp_path / "pointmaze-large-navigate-v0.npz"))
     assert run(command(home, tmp_path / "no", *others, planner=("compplan",))) == 2
     assert "--precedents" in capsys.readouterr().err
+    deep = np.zeros((400, 5), np.float32)
+    write_npz(tmp_path / "log.npz", Dataset.from_arrays(deep, rows[1] / 20, ends))
+    log = ("--precedents", str(tmp_path / "log.npz"))
+    assert run(command(home, tmp_path / "no", *log, planner=("compplan",))) == 2
+    assert "log.npz: states of 5 dimensions, not the 2 of" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
     wrong = (*own, "--precedent-share", "0")
     assert run(command(home, tmp_path / "no", *wrong, planner=("compplan",))) == 2
     assert "share=0: must be above 0" in capsys.readouterr().err

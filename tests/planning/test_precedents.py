@@ -122,8 +122,8 @@ def test_places_of_a_domain_are_made_of_what_decides_its_tasks():
     [
         ({"share": 0.0}, "share=0: must be above 0"),
         ({"share": 1.5}, "share=1.5: must be"),
-        ({"number": 0}, "number=0: must be at least 1"),
-        ({"number": 10**6}, "number=1000000: must be at least 1 and at most 740"),
+        ({"number": 0}, "0 places: must be at least 1"),
+        ({"number": 10**6}, "1000000 places: must be at least 1 and at most 740"),
     ],
 )
 def test_numbers_out_of_range_are_refused(settings, message):

@@ -28,7 +28,6 @@ def _bar(console, title: str, unit: str) -> Iterator[Callable[[int, int], None]]
         MofNCompleteColumn,
         Progress,
         TextColumn,
-        TimeElapsedColumn,
         TimeRemainingColumn,
     )
 
@@ -37,9 +36,8 @@ def _bar(console, title: str, unit: str) -> Iterator[Callable[[int, int], None]]
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(f"{unit}  {{task.fields[rate]}}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
         TimeRemainingColumn(),
+        TextColumn("left"),
     )
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(title, total=None, rate="")

@@ -33,6 +33,7 @@ class Size:
         replan_every: control steps between plans.
         preset: of policy and model.
         max_steps: of an episode.
+        planners: who are compared.
     """
 
     data_episodes: int
@@ -43,10 +44,12 @@ class Size:
     replan_every: int
     preset: str = "small"
     max_steps: int = 1000
+    planners: str = "zero-shot gpi compplan"
 
 
 FULL = Size(300, 8000, 1500, 500, 4, 20)
-FAST = Size(30, 300, 100, 20, 1, 25)
+# Most of its minute is compiling, so that it has one planner fewer.
+FAST = Size(30, 300, 100, 20, 1, 25, max_steps=300, planners="zero-shot compplan")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,13 +72,16 @@ class Demo:
         from jumpyworld.cli import parse
 
         began, seconds = time.monotonic(), {}
-        stages = self.stages()
+        stages, resumed = self.stages(), self.out.exists()
+        last = len(stages) + 1
         for number, (title, words) in enumerate(stages, 1):
-            print(f"\n[{number}/{len(stages)}] {title}\n$ jumpy {shlex.join(words)}", flush=True)
+            print(f"\n[{number}/{last}] {title}\n$ jumpy {shlex.join(words)}", flush=True)
             clock = time.monotonic()
             parse(words).run()
             seconds[title] = round(time.monotonic() - clock, 1)
-        self._finish(seconds, began)
+        title = "Draw a picture: one episode again, with and without planning"
+        print(f"\n[{last}/{last}] {title}; up to a minute", flush=True)
+        self._finish(seconds, began, resumed)
 
     @property
     def size(self) -> Size:
@@ -104,7 +110,7 @@ class Demo:
         model = f"train ghm --steps {steps} --set gradient_steps={steps} jumps=ahead "
         model += "final_lr_fraction=0.1" + rate
         model = [*model.split(), *start]
-        compare = f"eval --domain {DOMAIN} --planner zero-shot gpi compplan --seed {self.seed} "
+        compare = f"eval --domain {DOMAIN} --planner {size.planners} --seed {self.seed} "
         compare += f"--episodes {size.episodes} --replan-every {size.replan_every} "
         compare += f"--max-steps {size.max_steps} {PLANNING}"
         trained = ["--policy", policy, "--ghm", ghm]
@@ -116,12 +122,12 @@ class Demo:
             ),
             (title, [*model, *common, "--policy", policy, "--out", ghm]),
             (
-                "Compare: the policy alone, and composed by GPI and CompPlan",
+                "Compare: the policy alone, and composed by planners",
                 [*compare.split(), "--precedents", data, *trained, "--out", results],
             ),
         ]
 
-    def _finish(self, seconds: dict[str, float], began: float) -> None:
+    def _finish(self, seconds: dict[str, float], began: float, resumed: bool) -> None:
         from jumpyworld.cli.provenance import provenance
         from jumpyworld.evaluation.planned import Results
         from jumpyworld.storage.files import write_json
@@ -138,7 +144,9 @@ class Demo:
                 for name, row in rows.items()
             },
             "episodes": 5 * self.size.episodes,
+            # Of this start alone, where an earlier one was interrupted.
             "seconds": {**seconds, "in all": round(time.monotonic() - began, 1)},
+            "resumed": resumed,
             **provenance(),
         }
         write_json(self.out / "summary.json", summary)

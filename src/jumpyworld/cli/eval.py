@@ -59,7 +59,8 @@ class Eval:
     replan_every: int | None = None
     """Control steps between plans (default: the paper's, 1); in between, pi of the plan's z_1."""
     proposal: Literal["goal", "unconditional", "high-level", "mixture", "bridge"] | None = None
-    """Where candidates come from; bridge takes them from the precedents."""
+    """Where candidates come from; bridge takes them from the precedents, and goes best with
+    --when-all-zero candidate."""
     patience: float = 0.3
     """Of bridges, the chance to go on after each jump: lower prefers short ways to usual ones."""
     stride: float = 0.5

@@ -71,6 +71,11 @@ def load_places(path: Path, domain: "Domain", share: float) -> tuple["Places", s
     found = data.load(path)
     if found.domain not in (None, domain.name):
         raise ConfigError(f"--precedents {path}: of {found.domain}, not {domain.name}")
+    if found.observation_dim != domain.observation_dim:
+        raise ConfigError(
+            f"--precedents {path}: states of {found.observation_dim} dimensions, not the "
+            f"{domain.observation_dim} of {domain.name}"
+        )
     try:
         places = find_places(found.observations, found.ends, GoalFeatures(domain), share=share)
     except ConfigError as error:

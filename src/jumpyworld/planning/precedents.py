@@ -133,7 +133,7 @@ def find_places(
     if not 0 < share <= 1:
         raise ConfigError(f"share={share:g}: must be above 0 and at most 1")
     if not 1 <= number <= len(x):
-        raise ConfigError(f"number={number}: must be at least 1 and at most {len(x)}, the rows")
+        raise ConfigError(f"{number} places: must be at least 1 and at most {len(x)}, the rows")
     rng = np.random.default_rng(seed)
     fitted = x[rng.choice(len(x), min(len(x), max(_FITTED, number)), replace=False)]
     centres = _cluster(fitted, number, rng)
