@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from believers import Believer, Still, is_there, itself
 
 from jumpyworld import domains
 from jumpyworld.errors import ConfigError, PlanError
@@ -32,10 +33,6 @@ GEOMETRIC = functools.partial(BridgeProposal, stride=0)
 """Bridges of jumps of geometric length."""
 
 
-def itself(states):
-    return states
-
-
 def places_of(walks, points):
     """Return places at points, one state each, and walks that are sequences of their numbers."""
     points = np.asarray(points, np.float32).reshape(len(points), -1)
@@ -53,24 +50,6 @@ def random_walks(chances, walks=400, steps=12, seed=0):
             walk.append(rng.choice(number, p=chances[walk[-1]]))
         found.append(np.asarray(walk))
     return found
-
-
-class Believer(eqx.Module):
-    """A model that believes every policy to arrive."""
-
-    def sample(self, key, states, actions, z, gamma):
-        return jnp.broadcast_to(z, states.shape)
-
-
-class Still(eqx.Module):
-    """A policy whose actions do not matter."""
-
-    def sample(self, key, states, z):
-        return jnp.zeros_like(states)
-
-
-def is_there(states, goal):
-    return jnp.abs(states - jnp.broadcast_to(goal, states.shape)).sum(-1) < 0.1
 
 
 def bridges(proposal, state, goal, key):

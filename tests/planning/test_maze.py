@@ -53,6 +53,17 @@ def compose(grid, walks, reach, **settings):
     )
 
 
+def three_jumps(policy, proposal, chains):
+    return CompPlan(
+        KinematicMaze(policy),
+        policy,
+        horizons=(60, 60, 60),
+        discount=0.999,
+        proposal=proposal,
+        search=Uniform(chains),
+    )
+
+
 def run(planner, grid, steps, replan_every):
     """Kinematic episodes of the five tasks side by side; returns who arrived, and the plans."""
     states, goals = (centres(grid, [task[i] for task in TASKS]) for i in (0, 1))
@@ -83,14 +94,7 @@ def test_composition_crosses_the_maze_and_the_policy_alone_does_not(grid, walks)
 def test_goal_proposals_are_nearer_to_the_goal_by_the_way(grid, key):
     """A model that gets other units than it was made for proposes states all over the maze."""
     policy = ScriptedGoalPolicy(grid, reach=40)
-    planner = CompPlan(
-        KinematicMaze(policy),
-        policy,
-        horizons=(60, 60, 60),
-        discount=0.999,
-        proposal=GoalProposal(64),
-        search=Uniform(1),
-    )
+    planner = three_jumps(policy, GoalProposal(64), 1)
     for start, goal in (centres(grid, task) for task in TASKS):
         z = planner(key, start, goal_task(LARGE, goal)).candidates
         moves = policy.moves[policy.cell(goal)]
@@ -101,14 +105,7 @@ def test_goal_proposals_are_nearer_to_the_goal_by_the_way(grid, key):
 def test_where_no_chain_leads_to_the_goal_it_says_so(grid, walks, key):
     """Three times one cell is not enough for a goal fifteen cells away."""
     policy = ScriptedGoalPolicy(grid, reach=1)
-    planner = CompPlan(
-        KinematicMaze(policy),
-        policy,
-        horizons=(60, 60, 60),
-        discount=0.999,
-        proposal=LoggedProposal.cut(walks, 3, 64),
-        search=Uniform(4),
-    )
+    planner = three_jumps(policy, LoggedProposal.cut(walks, 3, 64), 4)
     assert planner.when_all_zero == "base"
     start, goal = centres(grid, TASKS[0])
     plan = planner(key, start, goal_task(LARGE, goal))

@@ -1,10 +1,10 @@
 """Jumps that the data have made, and a planner that believes no others."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from believers import Believer, Still, is_there, itself
 
 from jumpyworld import domains
 from jumpyworld.errors import ConfigError
@@ -23,28 +23,6 @@ def u_shaped_walks(walks=20):
     way = np.asarray(down + along + up, np.float32)
     rows = np.concatenate([way, way[::-1]] * (walks // 2))
     return rows, np.arange(1, walks + 1) * len(way) - 1
-
-
-def is_there(states, goal):
-    return jnp.abs(states - jnp.broadcast_to(goal, states.shape)).sum(-1) < 0.1
-
-
-def itself(states):
-    return states
-
-
-class Believer(eqx.Module):
-    """A model that believes every policy to arrive."""
-
-    def sample(self, key, states, actions, z, gamma):
-        return jnp.broadcast_to(z, states.shape)
-
-
-class Still(eqx.Module):
-    """A policy whose actions do not matter."""
-
-    def sample(self, key, states, z):
-        return jnp.zeros_like(states)
 
 
 def test_jumps_are_counted_with_geometric_lengths_and_never_across_trajectories():

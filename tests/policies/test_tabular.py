@@ -7,7 +7,6 @@ import pytest
 
 from jumpyworld import policies
 from jumpyworld.data import Dataset, GoalMixture, device_data, sample_goal_indices
-from jumpyworld.errors import ConfigError
 from jumpyworld.policies import PolicySpec, crl, gctd3
 from jumpyworld.policies.networks import descend, start_optimiser
 
@@ -97,24 +96,6 @@ def test_values_may_begin_near_zero():
     s, a = jnp.eye(RING)[0], jnp.zeros(1)
     for critic in (state.networks.critic, state.target):
         assert np.all(np.asarray(gctd3.critic_values(critic, s, a, s, "bce")) < 0.05)
-
-
-def test_the_actor_may_climb_the_logarithm():
-    """log Q of the same critic, with a slope where Q has almost none; for bounded values only."""
-    _, spec = ring_data()
-    config = gctd3.GCTD3Config.preset(
-        "debug", critic_loss="bce", critic_bias=-20.0, actor_value="log"
-    )
-    critic = gctd3.init(jax.random.key(0), config, spec).networks.critic
-    s, a = jnp.eye(RING)[0], jnp.full(1, 0.3)
-    q = np.asarray(gctd3.critic_values(critic, s, a, s, "bce"), np.float64)
-    climbed = gctd3.actor_values(critic, s, a, s, config)
-    np.testing.assert_allclose(climbed, np.log(q), rtol=1e-5)
-    slope = jax.grad(lambda a: gctd3.actor_values(critic, s, a, s, config).sum())(a)
-    flat = jax.grad(lambda a: gctd3.critic_values(critic, s, a, s, "bce").sum())(a)
-    assert abs(slope[0]) > 1e-4 and abs(flat[0]) < 1e-7
-    with pytest.raises(ConfigError, match="actor_value=log"):
-        gctd3.GCTD3Config.preset("debug", actor_value="log")
 
 
 N, DISCOUNT = 8, 0.8

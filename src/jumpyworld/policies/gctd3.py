@@ -76,11 +76,7 @@ class GCTD3Config(FQLConfig):
         target_rate: share of the online critic that enters the target critic each step.
         critic_bias: added to the critics' outputs at the start. Paper silent. With ``bce`` values
             begin at .5 and sink by the discount alone; from -5 they begin near 0 and spread from
-            the goal, and short trainings learn sooner.
-        actor_value: what the actor climbs, ``q`` (paper) or ``log``, log Q with ``bce``: far from
-            the goal Q and its slopes are tiny beside the batch's mean |Q|, while log Q falls by
-            the same amount with every step that an action costs, near or far. The metrics
-            ``actor/q`` are then of log Q.
+            the goal. That helped a short training in a pointmaze and not one in an antmaze.
     """
 
     goal_current: float = 0.2
@@ -90,12 +86,9 @@ class GCTD3Config(FQLConfig):
     mask_at_goal: bool = False
     target_rate: float = 0.005
     critic_bias: float = 0.0
-    actor_value: Literal["q", "log"] = "q"
 
     def __post_init__(self):
         super().__post_init__()
-        bounded = self.actor_value == "q" or self.critic_loss == "bce"
-        self.require("actor_value", bounded, '"q" unless critic_loss is "bce"')
         total = self.goal_current + self.goal_trajectory
         self.require("goal_trajectory", total <= 1, "at most 1 - goal_current")
 
@@ -140,19 +133,6 @@ def critic_values(
     """Return Q(s, a, g) of each critic."""
     out = critic(s, a, g)[:, 0]
     return out if kind == "squared" else jax.nn.sigmoid(out)
-
-
-def actor_values(
-    critic: Ensemble,
-    s: Float[Array, " d"],
-    a: Float[Array, " da"],
-    g: Float[Array, " d"],
-    config: GCTD3Config,
-) -> Float[Array, " E"]:
-    """Return what the actor climbs, of each critic: Q(s, a, g) or its logarithm."""
-    if config.actor_value == "log":
-        return jax.nn.log_sigmoid(critic(s, a, g)[:, 0])
-    return critic_values(critic, s, a, g, config.critic_loss)
 
 
 def critic_target(
@@ -258,9 +238,11 @@ def update(
     actor_g = units(draw_actor_goals(data, actor_key, batch.index, config))
     a_next = next_actions(state.networks.actors, batch, s_next, g, next_key)
 
+    def q(critic: Ensemble, s, a, g) -> Float[Array, ""]:
+        return aggregate(critic_values(critic, s, a, g, config.critic_loss), config.aggregation)
+
     def target_of(reached, s_next, a_next, g) -> Float[Array, ""]:
-        values = critic_values(state.target, s_next, a_next, g, config.critic_loss)
-        return critic_target(reached, aggregate(values, config.aggregation), config)
+        return critic_target(reached, q(state.target, s_next, a_next, g), config)
 
     target = jax.vmap(target_of)(reached, s_next, a_next, g)
 
@@ -270,7 +252,7 @@ def update(
         value = frozen(networks.critic)  # the actor climbs Q and does not change it
         actor, metrics = extraction_loss(
             networks.actors,
-            lambda s, a, g: aggregate(actor_values(value, s, a, g, config), config.aggregation),
+            lambda s, a, g: q(value, s, a, g),
             s,
             batch.actions,
             actor_g,
