@@ -4,8 +4,10 @@
         plain:plain=true,precision=fp32,jumps=now now:jumps=now ahead:
 
 A variant is NAME:FIELD=VALUE,...; ``plain=true`` takes the straightforward loss. All start from the
-preset ``base`` with the changes of --set. A GC-BC policy is trained first, or loaded.
-Everything is compiled side by side beforehand. Rows are added to OUT/ablation.jsonl at once.
+preset ``base`` with the changes of --set. A GC-BC policy is trained first, or loaded; with
+``--one-goal`` it is the scripted policy sent to the goal of task 1, wherever it is asked to go: the
+lowest rung of the ladder in docs/fidelity.md. Everything is compiled side by side beforehand, and
+scored while the next variant trains. Rows are added to OUT/ablation.jsonl at once.
 """
 
 import argparse
@@ -16,7 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from jumpyworld import data, domains, policies
 from jumpyworld.cli.provenance import provenance
@@ -33,18 +37,43 @@ from jumpyworld.experiments.bench_train import Version, version_job
 from jumpyworld.ghm import GHMConfig
 from jumpyworld.loading import load
 from jumpyworld.planning.precedents import GoalFeatures
+from jumpyworld.policies.base import AbstractPolicy
 from jumpyworld.policies.job import policy_job
+from jumpyworld.policies.scripted import ScriptedGoalPolicy
 from jumpyworld.storage.rows import append_rows
 from jumpyworld.storage.schema import with_changes
 from jumpyworld.training import TrainingConfig, train
 from jumpyworld.training.chunk import ChunkRunner
 
-GAMMAS = (0.5, 0.8, 0.9, 0.96, 0.98, 0.99, 0.995)
+GAMMAS = (0.0, 0.5, 0.8, 0.9, 0.96, 0.98, 0.99, 0.995)
 START = time.monotonic()
+
+
+class OneGoal(AbstractPolicy):
+    """A policy that goes to one goal, whatever it is told."""
+
+    inner: AbstractPolicy
+    goal: Float[Array, " d"]
+
+    @property
+    def observation_dim(self) -> int:
+        return self.inner.observation_dim
+
+    @property
+    def action_dim(self) -> int:
+        return self.inner.action_dim
+
+    def act(self, key, s, z, temperature):
+        return self.inner.act(key, s, self.goal.astype(s.dtype), temperature)
 
 
 def say(*words):
     print(f"[{time.monotonic() - START:6.1f}]", *words, flush=True)
+
+
+def one_goal(domain):
+    goal = domain.make_env().reset(seed=0, options={"task_id": 1})[1]["goal"]
+    return OneGoal(ScriptedGoalPolicy(domain.grid), jnp.asarray(goal, jnp.float32))
 
 
 def get_policy(domain, dataset, folder: Path, seconds: float, preset: str):
@@ -89,6 +118,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--domain", default="pointmaze-large")
+    parser.add_argument("--one-goal", action="store_true")
+    parser.add_argument("--score-workers", type=int, default=4)
     parser.add_argument("--set", nargs="*", default=[])
     parser.add_argument("--preset", default="base")
     parser.add_argument("--policy-preset", default="paper")
@@ -104,10 +135,13 @@ def main() -> None:
     parser.add_argument("--deadline", type=float, default=560, help="start no variant after this")
     a = parser.parse_args()
     domain = domains.get(a.domain)
-    features = GoalFeatures(domain)
     dataset, val = data.load(a.sets / a.domain), data.load(a.sets / a.domain, split="val")
-    policy = get_policy(
-        domain, dataset, a.runs / f"gcbc-{a.domain}", a.policy_seconds, a.policy_preset
+    policy = (
+        one_goal(domain)
+        if a.one_goal
+        else get_policy(
+            domain, dataset, a.runs / f"gcbc-{a.domain}", a.policy_seconds, a.policy_preset
+        )
     )
     variants = [
         (name, read_changes(tuple(text.split(",")) if text else ()))
@@ -128,57 +162,73 @@ def main() -> None:
             truths[kind] = pairs, draw_truth(paths, GAMMAS, a.samples, 0)
             say("rollouts", kind)
         ready = ready.result()
+    side = ThreadPoolExecutor(1)
     for name, (runner, carry, config) in ready.items():
         if time.monotonic() - START > a.deadline:
             say("no time for", name)
             continue
         carry, steps, spent = run_steps(runner, carry, a.steps, a.seconds)
         metrics, carry = runner.rows(carry, steps)
+        facts = {
+            "kind": "fidelity",
+            "domain": domain.alias,
+            "policy": "scripted, one goal" if a.one_goal else "gcbc",
+            "variant": name,
+            "seeds": a.seeds,
+            "steps": steps,
+            "ms": round(1000 * spent / max(steps, 1), 3),
+            "minutes": {"ghm": round(spent / 60, 3)},
+            "probe": metrics[0],
+            "config": json.loads(json.dumps(dataclasses.asdict(config))),
+            **provenance(),
+        }
+        say(f"{name}: {steps} steps of {facts['ms']:.2f} ms")
         for kind, (pairs, truth) in truths.items():
             drawn = {
                 str(seed): model_samples(model, policy, pairs, GAMMAS, jax.random.key(1), a.samples)
                 for seed, model in enumerate(runner.models(carry))
             }
-            facts = score(truth, drawn, GAMMAS)
-            places = score(
-                Truth(features(truth.samples), features(truth.halves), truth.clipped),
-                {seed: features(np.asarray(x)) for seed, x in drawn.items()},
-                GAMMAS,
-            )
-            walls = {seed: [wall_share(domain, x) for x in xs] for seed, xs in drawn.items()}
-            table = np.asarray([[f.emd for f in facts[seed]] for seed in drawn])
-            row = {
-                "kind": "fidelity",
-                "domain": domain.alias,
-                "policy": "gcbc",
-                "variant": name,
-                "pairs": kind,
-                "num_pairs": a.pairs,
-                "rollouts": a.rollouts,
-                "samples": a.samples,
-                "gammas": GAMMAS,
-                "emd": table.round(4).tolist(),
-                "ci95": [[round(f.ci95, 4) for f in facts[seed]] for seed in drawn],
-                "floor": [round(f.floor, 4) for f in facts["0"]],
-                # The same of what decides the task alone: an ant's velocities say nothing of it.
-                "place_emd": [[round(f.emd, 4) for f in places[seed]] for seed in drawn],
-                "place_floor": [round(f.floor, 4) for f in places["0"]],
-                "walls": [[None if w is None else round(w, 4) for w in v] for v in walls.values()],
-                "seeds": a.seeds,
-                "steps": steps,
-                "ms": round(1000 * spent / max(steps, 1), 3),
-                "minutes": {"ghm": round(spent / 60, 3)},
-                "probe": metrics[0],
-                "config": json.loads(json.dumps(dataclasses.asdict(config))),
-                **provenance(),
-            }
-            append_rows(a.out / "ablation.jsonl", [row])
-            mean, floor = table.mean(0), row["floor"]
-            cells = "  ".join(f"{m:.2f}/{f:.2f}" for m, f in zip(mean, floor, strict=True))
-            say(f"{name:<14} {kind:<10} {steps} steps {row['ms']:.2f} ms  {cells}")
-            where = zip(np.mean(row["place_emd"], 0), row["place_floor"], strict=True)
-            say(" " * 15, "places", "  ".join(f"{m:.2f}/{f:.2f}" for m, f in where))
+            last = side.submit(report, a, domain, {**facts, "pairs": kind}, truth, drawn)
         del carry
+    last.result()
+    side.shutdown()
+
+
+def report(a, domain, facts, truth, drawn) -> None:
+    """Score one variant's samples on one kind of pairs, in processes of their own."""
+    features = GoalFeatures(domain)
+    whole = score(truth, drawn, GAMMAS, workers=a.score_workers)
+    row = {
+        **facts,
+        "num_pairs": a.pairs,
+        "rollouts": a.rollouts,
+        "samples": a.samples,
+        "gammas": GAMMAS,
+        "emd": [[round(f.emd, 4) for f in whole[seed]] for seed in drawn],
+        "ci95": [[round(f.ci95, 4) for f in whole[seed]] for seed in drawn],
+        "floor": [round(f.floor, 4) for f in whole["0"]],
+        "walls": [
+            [None if (w := wall_share(domain, x)) is None else round(w, 4) for x in xs]
+            for xs in drawn.values()
+        ],
+    }
+    say(f"{facts['variant']:<14} {facts['pairs']:<10}", cells(row["emd"], row["floor"]))
+    if features(truth.samples).shape != truth.samples.shape:
+        # The same of what decides the task alone: an ant's velocities say nothing of it.
+        places = score(
+            Truth(features(truth.samples), features(truth.halves), truth.clipped),
+            {seed: features(np.asarray(x)) for seed, x in drawn.items()},
+            GAMMAS,
+            workers=a.score_workers,
+        )
+        row["place_emd"] = [[round(f.emd, 4) for f in places[seed]] for seed in drawn]
+        row["place_floor"] = [round(f.floor, 4) for f in places["0"]]
+        say(f"{facts['variant']:<14} places    ", cells(row["place_emd"], row["place_floor"]))
+    append_rows(a.out / "ablation.jsonl", [row])
+
+
+def cells(emd, floor) -> str:
+    return "  ".join(f"{m:.2f}/{f:.2f}" for m, f in zip(np.mean(emd, 0), floor, strict=True))
 
 
 if __name__ == "__main__":
