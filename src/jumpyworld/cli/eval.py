@@ -58,16 +58,19 @@ class Eval:
     """Which tasks."""
     replan_every: int | None = None
     """Control steps between plans (default: the paper's, 1); in between, pi of the plan's z_1."""
-    proposal: Literal["goal", "unconditional", "high-level", "mixture", "bridge"] | None = None
-    """Where candidates come from; bridge takes them from the precedents, and goes best with
-    --when-all-zero candidate."""
+    proposal: (
+        Literal["goal", "unconditional", "high-level", "mixture", "bridge", "trace"] | None
+    ) = None
+    """Where candidates come from; bridge (mazes) and trace (cubes) take them from the precedents,
+    and go best with --when-all-zero candidate."""
     patience: float = 0.3
     """Of bridges, the chance to go on after each jump: lower prefers short ways to usual ones."""
-    stride: float = 0.5
-    """Of bridges, the length of a jump as a share of its horizon; 0 for geometric lengths."""
+    stride: float | None = None
+    """Steps of the data that a segment covers, as a share of its horizon: of bridges (default: 0.5;
+    0 for geometric lengths) and traces (default: 1)."""
     precedents: Path | None = None
-    """A data set of the domain: bridges are made of its jumps, and jumps of the model that it never
-    made are refused."""
+    """A data set of the domain: bridges and traces are made of it, and (but for traces) jumps of
+    the model that it never made are refused."""
     refuse: bool = True
     """Refuse jumps of the model without a precedent; --no-refuse keeps them for bridges alone."""
     precedent_share: float = 0.9
@@ -219,10 +222,12 @@ class Eval:
             asked = [name for name in self.planner if name in planners]
             if asked and getattr(self, flag.replace("-", "_")) is None:
                 raise ConfigError(f"--{flag} is missing: {asked[0]} plans with one")
-        if self.precedents is None and self.proposal == "bridge":
-            raise ConfigError("--proposal bridge: needs --precedents DATA, whose jumps it takes")
+        if self.precedents is None and self.proposal in ("bridge", "trace"):
+            raise ConfigError(f"--proposal {self.proposal}: needs --precedents DATA to be made of")
         if self.precedents is None and not self.refuse:
             raise ConfigError("--no-refuse: there is nothing to refuse by without --precedents")
+        if self.proposal == "trace" and not self.refuse:
+            raise ConfigError("--no-refuse: with traces nothing is refused anyway")
 
     def _load(self, domain: "Domain") -> tuple["LoadedPolicy", dict[str, "LoadedModel"]]:
         """Load the policy, and those models that a planner asks for."""
@@ -255,7 +260,7 @@ class Eval:
         settings: "PlannerSettings",
     ) -> list[tuple["Contender", "AbstractPlanner"]]:
         """Build every planner, so that bad settings are refused before anything runs."""
-        from jumpyworld.cli.models import load_places
+        from jumpyworld.cli.models import load_places, load_traces
         from jumpyworld.domains.versions import simulator_versions
         from jumpyworld.evaluation.planned import Contender
         from jumpyworld.evaluation.planners import make_planner
@@ -270,7 +275,10 @@ class Eval:
         every = self.replan_every or planning_preset(domain.name, policy.name).replan_every
         made: dict[str, Any] = {name: found.model for name, found in models.items()}
         precedents: dict[str, Any] = {}
-        if self.precedents is not None and "ghm" in models:
+        if self.proposal == "trace" and self.precedents is not None and "ghm" in models:
+            made["traces"], dataset = load_traces(self.precedents, domain)
+            precedents = {"precedents": dataset[:16]}
+        elif self.precedents is not None and "ghm" in models:
             made["places"], dataset = load_places(self.precedents, domain, self.precedent_share)
             precedents = {"precedents": dataset[:16]}
             precedents |= {"precedent_share": self.precedent_share} if self.refuse else {}

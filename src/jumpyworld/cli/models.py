@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jumpyworld.data import Dataset
     from jumpyworld.domains import Domain
     from jumpyworld.loading import LoadedPolicy
-    from jumpyworld.planning import Places
+    from jumpyworld.planning import Places, Traces
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,37 @@ def load_places(path: Path, domain: "Domain", share: float) -> tuple["Places", s
     Raises:
         ConfigError: it is of another domain, or the share is out of range.
     """
-    from jumpyworld import data
     from jumpyworld.errors import ConfigError
     from jumpyworld.planning.precedents import GoalFeatures, find_places
+
+    found = _precedents(path, domain)
+    try:
+        places = find_places(found.observations, found.ends, GoalFeatures(domain), share=share)
+    except ConfigError as error:
+        raise ConfigError(f"--precedents {path}: {error}") from None
+    return places, found.fingerprint()
+
+
+def load_traces(path: Path, domain: "Domain") -> tuple["Traces", str]:
+    """Return the ways of single cubes in a data set, and the data set's hash.
+
+    Raises:
+        ConfigError: it is of another domain, or of one without cubes.
+    """
+    from jumpyworld.errors import ConfigError
+    from jumpyworld.planning.trace import find_traces
+
+    found = _precedents(path, domain)
+    try:
+        return find_traces(domain, found.observations, found.ends), found.fingerprint()
+    except ConfigError as error:
+        raise ConfigError(f"--precedents {path}: {error}") from None
+
+
+def _precedents(path: Path, domain: "Domain") -> "Dataset":
+    """Load a data set of a domain."""
+    from jumpyworld import data
+    from jumpyworld.errors import ConfigError
 
     found = data.load(path)
     if found.domain not in (None, domain.name):
@@ -76,11 +105,7 @@ def load_places(path: Path, domain: "Domain", share: float) -> tuple["Places", s
             f"--precedents {path}: states of {found.observation_dim} dimensions, not the "
             f"{domain.observation_dim} of {domain.name}"
         )
-    try:
-        places = find_places(found.observations, found.ends, GoalFeatures(domain), share=share)
-    except ConfigError as error:
-        raise ConfigError(f"--precedents {path}: {error}") from None
-    return places, found.fingerprint()
+    return found
 
 
 def _load(

@@ -29,17 +29,23 @@ from jumpyworld.planning import (
     MixtureProposal,
     OneZProposal,
     Places,
+    TraceProposal,
+    Traces,
     UnconditionalProposal,
     Uniform,
     ZeroShot,
     fast_search,
     planning_preset,
 )
-from jumpyworld.planning.bridge import PATIENCE, STRIDE
+from jumpyworld.planning.bridge import PATIENCE
+from jumpyworld.planning.bridge import STRIDE as BRIDGE_STRIDE
 from jumpyworld.planning.compplan import MakeProposal
+from jumpyworld.planning.trace import STRIDE as TRACE_STRIDE
 
 PlannerName = Literal["zero-shot", "compplan", "gpi", "ggpi", "actionplan"]
-ProposalName = Literal["goal", "unconditional", "high-level", "mixture", "bridge"]
+STRIDES = {"bridge": BRIDGE_STRIDE, "trace": TRACE_STRIDE}
+"""Proposals made of the data, and how much of a segment's horizon each of their steps covers."""
+ProposalName = Literal["goal", "unconditional", "high-level", "mixture", "bridge", "trace"]
 
 
 @dataclass(frozen=True)
@@ -50,9 +56,10 @@ class PlannerSettings:
         horizons: mean steps of each segment.
         discount: the global one.
         proposal: where candidates come from; ``mixture`` is half goal, half unconditional,
-            ``bridge`` the data's jumps between places, given that they get to the goal.
+            ``bridge`` the data's jumps between places, given that they get to the goal, ``trace``
+            ways of single cubes in the data.
         patience: of ``bridge``.
-        stride: of ``bridge``.
+        stride: of ``bridge`` and ``trace``; None for each one's own.
         refuse: refuse jumps of the model that have no precedent, where places are given.
         candidates: M.
         append_goal: let the last z of a proposed sequence be the goal.
@@ -80,7 +87,7 @@ class PlannerSettings:
     proposal: ProposalName
     candidates: int
     patience: float = PATIENCE
-    stride: float = STRIDE
+    stride: float | None = None
     refuse: bool = True
     append_goal: bool = False
     search: Literal["uniform", "elimination"] = "uniform"
@@ -113,7 +120,8 @@ class PlannerSettings:
         unused = {"action_horizon"}
         # Results from before there were these settings keep their names.
         unused |= set() if self.append_goal else {"append_goal"}
-        unused |= set() if self.proposal == "bridge" else {"patience", "stride"}
+        unused |= set() if self.proposal == "bridge" else {"patience"}
+        unused |= set() if self.proposal in ("bridge", "trace") else {"stride"}
         unused |= {"refuse"} if self.refuse else set()
         unused |= {"samples"} if self.search == "elimination" else {"rounds"}
         unused |= set() if planner == "ggpi" else {"alpha"}
@@ -145,8 +153,10 @@ def planner_settings(domain: Domain, policy: str, **asked: Any) -> PlannerSettin
     settings = PlannerSettings(**{**defaults, **changes})
     if settings.search == "elimination" and "samples" in changes:
         raise ConfigError(f"samples={settings.samples}: elimination spends by its rounds")
-    if settings.proposal == "bridge" and settings.append_goal:
-        raise ConfigError("append_goal=True: bridges end at the goal where they arrive")
+    if settings.proposal in STRIDES and settings.append_goal:
+        raise ConfigError(f"append_goal=True: a {settings.proposal} ends at the goal by itself")
+    if settings.proposal in STRIDES and settings.stride is None:
+        settings = dataclasses.replace(settings, stride=STRIDES[settings.proposal])
     if settings.search == "elimination" and settings.rounds is None:
         rounds = fast_search(settings.candidates).rounds
         return dataclasses.replace(settings, rounds=rounds)
@@ -164,6 +174,7 @@ def make_planner(
     world_model: Any = None,
     whole: Any = None,
     places: Places | None = None,
+    traces: Traces | None = None,
 ) -> AbstractPlanner:
     """Return a planner.
 
@@ -177,6 +188,7 @@ def make_planner(
             proposes subgoals or actions, and acts where there is no plan.
         places: where the data go from where, for compplan, gpi and ggpi: bridges are made of their
             jumps, and jumps of the model without a precedent are refused.
+        traces: ways of single cubes, for the proposal of that name.
 
     Raises:
         ConfigError: a model is missing, or a setting is wrong.
@@ -203,7 +215,7 @@ def make_planner(
         )
     if ghm is None:
         raise ConfigError(f"ghm is missing: {name} plans with one")
-    proposal = _proposal(settings, policy if whole is None else whole, places)
+    proposal = _proposal(settings, policy if whole is None else whole, places, traces)
     common |= {
         "base": whole,
         "places": places if settings.refuse else None,
@@ -239,7 +251,7 @@ def _search(settings: PlannerSettings) -> Uniform | Elimination:
 
 
 def _proposal(
-    settings: PlannerSettings, policy: Any, places: Places | None
+    settings: PlannerSettings, policy: Any, places: Places | None, traces: Traces | None
 ) -> AbstractProposal | MakeProposal:
     number, to_goal = settings.candidates, settings.append_goal
     if settings.proposal == "bridge":
@@ -248,6 +260,10 @@ def _proposal(
         # Planners differ in their horizons, and bridges with them.
         chosen = {"patience": settings.patience, "stride": settings.stride}
         return functools.partial(BridgeProposal, places, number=number, **chosen)
+    if settings.proposal == "trace":
+        if traces is None:
+            raise ConfigError("traces is missing: they are what is proposed")
+        return functools.partial(TraceProposal, traces, number=number, stride=settings.stride)
     if settings.proposal == "goal":
         return GoalProposal(number, append_goal=to_goal)
     if settings.proposal == "unconditional":

@@ -35,6 +35,7 @@ from jumpyworld.planning.proposals import (
 )
 from jumpyworld.planning.search import Elimination, Uniform
 from jumpyworld.planning.tasks import RewardName, Task, goal_task
+from jumpyworld.planning.trace import TraceProposal, Traces, find_traces
 from jumpyworld.planning.zeroshot import ZeroShot
 
 __all__ = [
@@ -60,6 +61,8 @@ __all__ = [
     "PlanningPreset",
     "RewardName",
     "Task",
+    "TraceProposal",
+    "Traces",
     "UnconditionalProposal",
     "Uniform",
     "ZeroShot",
@@ -68,6 +71,7 @@ __all__ = [
     "effective_discounts",
     "fast_search",
     "find_places",
+    "find_traces",
     "goal_task",
     "gsp_weights",
     "planning_preset",

@@ -6,6 +6,7 @@
     ListProposal(z)                a user's own
     BaseProposal()                 z_k = g for all k: the base policy itself
     BridgeProposal(places, ..)     the data's jumps, given that they arrive (``bridge``)
+    TraceProposal(traces, ..)      what moved some cube from here to there (``trace``)
     OneZProposal(proposal)         one z for all segments: selects a policy instead of composing
     MixtureProposal((p, q))        all of these together
 
