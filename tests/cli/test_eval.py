@@ -171,6 +171,7 @@ def test_an_interruption_keeps_what_is_finished(home, tmp_path, capsys, monkeypa
         (["--rounds", "4by2"], "--rounds 4by2"),
         (["--proposal", "high-level"], "no high level"),
         (["--proposal", "bridge"], "--proposal bridge: needs --precedents"),
+        (["--proposal", "trace"], "--proposal trace: needs --precedents"),
         (["--no-refuse"], "--no-refuse: there is nothing to refuse"),
         (["--planner", "compplan", "compplan"], "each once"),
         (["--discount", "1.5"], "1.5"),
@@ -252,6 +253,11 @@ def test_precedents_change_what_is_run_and_must_be_of_the_domain(home, tmp_path,
     hasty = (*bridged[:-3], "0", *bridged[-2:])
     assert run(command(home, tmp_path / "no", *hasty, planner=("compplan",))) == 2
     assert "patience=0: must be above 0" in capsys.readouterr().err
+    traced = (*own, "--proposal", "trace")
+    assert run(command(home, tmp_path / "no", *traced, planner=("compplan",))) == 2
+    assert "traces are ways of cubes, and it has none" in capsys.readouterr().err
+    assert run(command(home, tmp_path / "no", *traced, "--no-refuse", planner=("compplan",))) == 2
+    assert "with traces nothing is refused" in capsys.readouterr().err
     others = ("--precedents", str(tmp_path / "pointmaze-large-navigate-v0.npz"))
     assert run(command(home, tmp_path / "no", *others, planner=("compplan",))) == 2
     assert "--precedents" in capsys.readouterr().err

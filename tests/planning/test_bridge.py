@@ -273,7 +273,7 @@ def test_what_cannot_be_bridged_is_refused(key):
     for stride in (300, 1e30):
         with pytest.raises(ConfigError, match=re.escape(f"stride={stride:g}: jumps of")):
             BridgeProposal(places, np.ones(2), 4, stride=stride)
-    with pytest.raises(ConfigError, match="append_goal=True: bridges end"):
+    with pytest.raises(ConfigError, match="append_goal=True: a bridge ends"):
         planner_settings(
             domains.get("pointmaze-medium"), "gcbc", proposal="bridge", append_goal=True
         )
