@@ -7,11 +7,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from jumpyworld import domains
 from jumpyworld.cli import demo, parse, run
 from jumpyworld.evaluation.planned import Outcomes
-from jumpyworld.evaluation.story import LOOK_EVERY, most_telling, telling_plan
+from jumpyworld.evaluation.story import most_telling, replay, telling_plan
+from jumpyworld.evaluation.success import evaluate
+from jumpyworld.planning import ZeroShot
+from jumpyworld.policies import ScriptedGoalPolicy
 
-TINY = demo.Size(2, 2, 2, 2, 1, 20, preset="debug", max_steps=25)
+TINY = demo.Size(
+    2, 2, 2, 2, 1, 20, preset="debug", max_steps=25,
+    search="--search elimination --candidates 4 --rounds 4x2 2x4",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -20,8 +27,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(
         demo,
         "PLANNING",
-        "--horizons 20 20 --proposal bridge --when-all-zero candidate --search elimination "
-        "--candidates 4 --rounds 4x2 2x4 --ode-steps 2",
+        "--horizons 20 20 --proposal bridge --when-all-zero candidate --ode-steps 2",
     )
 
 
@@ -72,18 +78,20 @@ def test_the_picture_shows_an_episode_that_planning_wins():
 
 
 def test_the_picture_shows_a_plan_that_finds_rewards():
-    """Values of four candidates along an episode: none, one, three, all."""
-    found = {0.0: [0, 0, 0, 0], 1.0: [0, 2, 0, 0], 2.0: [1, 2, 3, 0], 3.0: [1, 1, 1, 1]}
+    values = [[0, 0, 0, 0], [0, 2, 0, 0], [1, 2, 3, 0], [1, 1, 1, 1]]
+    plans = [SimpleNamespace(candidate_values=np.asarray(found)) for found in values]
+    assert telling_plan(plans) == 2  # not the best, but the first that will do
+    assert telling_plan(plans[:2]) == 1
+    assert telling_plan(plans[:1]) == 0
 
-    def planner(key, state, task):
-        values = np.asarray(found[float(state[0]) // LOOK_EVERY])
-        return SimpleNamespace(candidate_values=values, place=float(state[0]))
 
-    def look(steps):
-        trace = SimpleNamespace(states=np.arange(float(steps))[:, None])
-        return telling_plan(planner, trace, None, None)
-
-    assert look(4 * LOOK_EVERY)[0] == 2 * LOOK_EVERY  # not the best, but the first that will do
-    assert look(2 * LOOK_EVERY)[0] == LOOK_EVERY
-    step, plan = look(LOOK_EVERY)
-    assert (step, plan.place) == (0, 0.0)
+def test_the_picture_shows_the_episode_that_was_counted():
+    domain = domains.get("pointmaze-medium")
+    planner = ZeroShot(ScriptedGoalPolicy(domain.grid, noise=0.5))
+    told = {"seed": 3, "replan_every": 2, "max_steps": 40}
+    counted = evaluate(domain, planner, episodes=2, tasks=[2], workers=1, record=2, **told)
+    trace, plans = replay(domain, planner, 2, 1, **told)
+    np.testing.assert_allclose(trace.states, counted.traces[1].states, atol=1e-5)
+    np.testing.assert_array_equal(trace.goal, counted.traces[1].goal)
+    assert trace.success == counted.traces[1].success
+    assert trace.plan_steps == counted.traces[1].plan_steps and len(plans) == 20

@@ -15,8 +15,7 @@ DOMAIN = "pointmaze-large"
 # what it believes of jumps through walls, of which the data know nothing, is refused.
 PLANNING = (
     "--horizons 50 50 50 50 50 50 50 50 --discount 0.995 --proposal bridge --when-all-zero "
-    "candidate --search elimination --candidates 16 --rounds 16x8 4x24 --solver midpoint "
-    "--ode-steps 2"
+    "candidate --solver midpoint --ode-steps 2"
 )
 
 
@@ -34,6 +33,7 @@ class Size:
         preset: of policy and model.
         max_steps: of an episode.
         planners: who are compared.
+        search: how they look for the best candidate.
     """
 
     data_episodes: int
@@ -45,11 +45,22 @@ class Size:
     preset: str = "small"
     max_steps: int = 1000
     planners: str = "zero-shot gpi compplan"
+    search: str = "--search elimination --candidates 16 --rounds 16x8 4x24"
 
 
 FULL = Size(300, 8000, 1500, 500, 4, 20)
-# Most of its minute is compiling, so that it has one planner fewer.
-FAST = Size(30, 300, 100, 20, 1, 25, max_steps=300, planners="zero-shot compplan")
+# Most of its minute is compiling, so that it has one planner fewer and a search of one round.
+FAST = Size(
+    30,
+    300,
+    100,
+    20,
+    1,
+    25,
+    max_steps=300,
+    planners="zero-shot compplan",
+    search="--search uniform --candidates 8 --samples 8",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +123,7 @@ class Demo:
         model = [*model.split(), *start]
         compare = f"eval --domain {DOMAIN} --planner {size.planners} --seed {self.seed} "
         compare += f"--episodes {size.episodes} --replan-every {size.replan_every} "
-        compare += f"--max-steps {size.max_steps} {PLANNING}"
+        compare += f"--max-steps {size.max_steps} {size.search} {PLANNING}"
         trained = ["--policy", policy, "--ghm", ghm]
         return [
             ("Make data: a point on its way from goal to goal", [*make, "--out", data]),
@@ -166,11 +177,11 @@ class Demo:
         task, episode = most_telling(outcomes["zero-shot"], outcomes["compplan"])
         again = {name: getattr(self.size, name) for name in ("replan_every", "max_steps")}
         again["seed"] = self.seed
-        alone, planned = (
+        (alone, _), (planned, plans) = (
             replay(domain, planners[name], task + 1, episode, **again)
             for name in ("zero-shot", "compplan")
         )
-        draw_story(domain, planners["compplan"], alone, planned, path, seed=self.seed)
+        draw_story(domain, planners["compplan"], alone, planned, plans, path, seed=self.seed)
         return path
 
 

@@ -1,16 +1,18 @@
 """One picture that tells a plan: what the model expects, what was considered, what came of it.
 
     left     where the policy will be on its way to the goal, at three mean horizons
-    middle   a plan made on that way, the first that finds rewards for most candidates: all of them
+    middle   a plan made on the way, the first that finds rewards for most candidates: all of them
              by value, and the chosen one
     right    the way that the planner took, beside the policy's own
 
 For mazes, where a state has a place. Shapes: M candidates, K segments, d state.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,12 +22,12 @@ from jumpyworld.domains import MazeDomain
 from jumpyworld.errors import MissingExtraError, unwritable
 from jumpyworld.evaluation.decisions import Trace
 from jumpyworld.evaluation.planned import Outcomes
-from jumpyworld.evaluation.success import episode_seed, evaluate
-from jumpyworld.planning import AbstractPlanner, CompPlan, Plan, Task, goal_task
+from jumpyworld.evaluation.success import episode_seed
+from jumpyworld.planning import AbstractPlanner, CompPlan, Plan, goal_task
 from jumpyworld.storage.files import atomic_file
 
 HORIZONS = (10, 50, 200)
-SAMPLES, LOOK_EVERY = 300, 20
+SAMPLES = 300
 WALL, START, GOAL = "#c6cdd6", LINES[2], LINES[1]
 
 
@@ -49,22 +51,35 @@ def replay(
     *,
     seed: int,
     replan_every: int,
-    max_steps: int | None = None,
-) -> Trace:
-    """Run one episode of an evaluation again and return it; ``task`` counts from 1."""
-    # The first episodes of a task share an evaluation, and each has a seed of its own.
-    success = evaluate(
-        domain,
-        planner,
-        episodes=episode + 1,
-        tasks=[task],
-        seed=seed,
-        workers=1,
-        max_steps=max_steps,
-        replan_every=replan_every,
-        record=episode + 1,
-    )
-    return success.traces[episode]
+    max_steps: int,
+) -> tuple[Trace, list[Plan]]:
+    """Run one episode of an evaluation again, by itself; ``task`` counts from 1.
+
+    Its start and its noise are those of ``evaluate``. Plans of a batch are told without their
+    candidates; these have them.
+    """
+    env, own_seed = domain.make_env(), episode_seed(seed, task, episode)
+    state, info = env.reset(seed=own_seed, options={"task_id": task})
+    goal = np.asarray(info["goal"], np.float32)
+    keys, asked = jax.random.key(own_seed), goal_task(domain, goal)
+    trace = Trace(task, goal, states=[np.asarray(state, np.float32)])
+    plans: list[Plan] = []
+    for t in range(max_steps):
+        key = jax.random.fold_in(keys, t)
+        if t % replan_every == 0:
+            memory = plans[-1].memory if plans else None
+            plans.append(planner(key, trace.states[-1], asked, memory))
+            trace.plan_steps.append(t)
+            action = plans[-1].action
+        else:
+            action = planner.follow(key, trace.states[-1], plans[-1])
+        state, _, terminated, _, info = env.unwrapped.step(np.asarray(action))
+        trace.states.append(np.asarray(state, np.float32))
+        trace.success = bool(info["success"])
+        if trace.success or terminated:
+            break
+    env.close()
+    return trace, plans
 
 
 def draw_story(
@@ -72,6 +87,7 @@ def draw_story(
     planner: CompPlan,
     alone: Trace,
     planned: Trace,
+    plans: Sequence[Plan],
     path: Path,
     *,
     seed: int = 0,
@@ -83,6 +99,7 @@ def draw_story(
         planner: who planned.
         alone: the episode with the policy alone.
         planned: the same episode with the planner.
+        plans: that were made in it, from ``replay``.
         path: the file.
         seed: of the samples shown.
 
@@ -103,7 +120,7 @@ def draw_story(
     left, middle, right = figure.subplots(1, 3)
     key = jax.random.key(episode_seed(seed, planned.task, 0))
     _draw_samples(left, planner, planned, key)
-    _draw_candidates(figure, middle, domain, planner, planned, key)
+    _draw_candidates(figure, middle, planned, plans)
     for axes, trace, colour, label in (
         (right, alone, LINES[3], "policy alone"),
         (right, planned, LINES[0], "CompPlan"),
@@ -138,19 +155,23 @@ def _draw_samples(axes: Any, planner: CompPlan, trace: Trace, key: jax.Array) ->
     actions = policy.sample(action_key, states, goals)
     for horizon, draw, colour in zip(HORIZONS, keys, LINES, strict=False):
         gamma = min(1 - 1 / horizon, float(getattr(ghm, "gamma_max", 1)))
-        xy = np.asarray(ghm.sample(draw, states, actions, goals, gamma))[:, :2]
+        xy = np.asarray(_sample(ghm, draw, states, actions, goals, jnp.float32(gamma)))[:, :2]
         label = f"after {round(1 / (1 - gamma))} steps"
         axes.scatter(*xy.T, s=5, color=colour, linewidth=0, alpha=0.6, label=label, zorder=3)
     axes.set_title("where the policy will be, says the model", fontsize=10, color=INK)
 
 
-def _draw_candidates(
-    figure: Any, axes: Any, domain: MazeDomain, planner: CompPlan, trace: Trace, key: jax.Array
-) -> None:
+@eqx.filter_jit
+def _sample(ghm: Any, *question: Any) -> jax.Array:
+    return ghm.sample(*question)
+
+
+def _draw_candidates(figure: Any, axes: Any, trace: Trace, plans: Sequence[Plan]) -> None:
     """Draw a plan's sequences of subgoals by value, and the chosen one."""
     from matplotlib.ticker import MaxNLocator
 
-    step, plan = telling_plan(planner, trace, goal_task(domain, trace.goal), key)
+    told = telling_plan(plans)
+    step, plan = trace.plan_steps[told], plans[told]
     here, values = trace.states[step][:2], np.asarray(plan.candidate_values)
     z = np.asarray(plan.candidates)[..., :2]
     colours = colour_map(values)
@@ -170,22 +191,14 @@ def _draw_candidates(
     bar.ax.tick_params(labelsize=8, colors=INK)
 
 
-def telling_plan(planner: CompPlan, trace: Trace, task: Task, key: jax.Array) -> tuple[int, Plan]:
-    """Return a step of an episode and a plan from there: the first that finds much.
+def telling_plan(plans: Sequence[Plan]) -> int:
+    """Return which plan of an episode tells most: the first that finds much.
 
     Far from the goal no chain, or a lucky one, gets there, and values that are all zero tell
     nothing; so it is the first plan with rewards for most candidates, or else the one with most.
-    It is made anew and need not be the one that was followed.
     """
-    most = -1.0
-    for step in range(0, len(trace.states), LOOK_EVERY):
-        plan: Plan = planner(key, jnp.asarray(trace.states[step]), task)
-        found = float(jnp.mean(plan.candidate_values != 0))
-        if found > most:
-            most, best = found, (step, plan)
-        if found > 0.5:
-            break
-    return best
+    found = [float(np.mean(np.asarray(plan.candidate_values) != 0)) for plan in plans]
+    return next((i for i, share in enumerate(found) if share > 0.5), int(np.argmax(found)))
 
 
 def colour_map(values: np.ndarray) -> Any:
