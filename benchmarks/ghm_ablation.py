@@ -5,9 +5,9 @@
 
 A variant is NAME:FIELD=VALUE,...; ``plain=true`` takes the straightforward loss. All start from the
 preset ``base`` with the changes of --set. A GC-BC policy is trained first, or loaded; with
-``--one-goal`` it is the scripted policy sent to the goal of task 1, wherever it is asked to go: the
-lowest rung of the ladder in docs/fidelity.md. Everything is compiled side by side beforehand, and
-scored while the next variant trains. Rows are added to OUT/ablation.jsonl at once.
+``--one-goal`` it is a point's scripted policy sent to the goal of task 1, wherever it is asked to
+go. Everything is compiled side by side beforehand. With --steps variants are scored while the next
+one trains; with --seconds nothing else runs meanwhile. Rows go to OUT/ablation.jsonl at once.
 """
 
 import argparse
@@ -72,7 +72,11 @@ def say(*words):
 
 
 def one_goal(domain):
-    goal = domain.make_env().reset(seed=0, options={"task_id": 1})[1]["goal"]
+    if not domain.alias.startswith("pointmaze"):
+        raise SystemExit(f"--one-goal: {domain.alias} has no scripted policy; pointmazes have")
+    env = domain.make_env()
+    goal = env.reset(seed=0, options={"task_id": 1})[1]["goal"]
+    env.close()
     return OneGoal(ScriptedGoalPolicy(domain.grid), jnp.asarray(goal, jnp.float32))
 
 
@@ -162,7 +166,7 @@ def main() -> None:
             truths[kind] = pairs, draw_truth(paths, GAMMAS, a.samples, 0)
             say("rollouts", kind)
         ready = ready.result()
-    side = ThreadPoolExecutor(1)
+    side, jobs = ThreadPoolExecutor(1), []
     for name, (runner, carry, config) in ready.items():
         if time.monotonic() - START > a.deadline:
             say("no time for", name)
@@ -188,9 +192,12 @@ def main() -> None:
                 str(seed): model_samples(model, policy, pairs, GAMMAS, jax.random.key(1), a.samples)
                 for seed, model in enumerate(runner.models(carry))
             }
-            last = side.submit(report, a, domain, {**facts, "pairs": kind}, truth, drawn)
+            jobs.append(side.submit(report, a, domain, {**facts, "pairs": kind}, truth, drawn))
+        if a.seconds is not None:
+            jobs[-1].result()
         del carry
-    last.result()
+    for job in jobs:
+        job.result()
     side.shutdown()
 
 

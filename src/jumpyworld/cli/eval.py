@@ -222,7 +222,8 @@ class Eval:
             asked = [name for name in self.planner if name in planners]
             if asked and getattr(self, flag.replace("-", "_")) is None:
                 raise ConfigError(f"--{flag} is missing: {asked[0]} plans with one")
-        if self.precedents is None and self.proposal in ("bridge", "trace"):
+        composing = {"compplan", "gpi", "ggpi"} & set(self.planner)
+        if composing and self.precedents is None and self.proposal in ("bridge", "trace"):
             raise ConfigError(f"--proposal {self.proposal}: needs --precedents DATA to be made of")
         if self.precedents is None and not self.refuse:
             raise ConfigError("--no-refuse: there is nothing to refuse by without --precedents")

@@ -8,7 +8,7 @@ from jumpyworld.domains.base import Domain
 
 ARM_DIM = 19  # joints, joint velocities, effector, gripper
 EFFECTOR = slice(12, 15)  # position of the arm's end, after six joints and their velocities
-GRIPPER = slice(17, 19)  # its opening, and whether it touches anything
+GRIPPER = slice(17, 19)  # how far it is closed, and whether it touches anything
 CUBE_DIM = 9  # position, quaternion, cos and sin of the yaw
 POSITION_SCALE = 10.0  # OGBench observes (xyz - CENTRE) * 10
 CENTRE = (0.425, 0.0, 0.0)

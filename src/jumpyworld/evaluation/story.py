@@ -23,7 +23,7 @@ from jumpyworld.errors import MissingExtraError, unwritable
 from jumpyworld.evaluation.decisions import Trace
 from jumpyworld.evaluation.planned import Outcomes
 from jumpyworld.evaluation.success import episode_seed
-from jumpyworld.planning import AbstractPlanner, CompPlan, Plan, goal_task
+from jumpyworld.planning import AbstractPlanner, Actor, CompPlan, Plan, goal_task
 from jumpyworld.storage.files import atomic_file
 
 HORIZONS = (10, 50, 200)
@@ -55,31 +55,22 @@ def replay(
 ) -> tuple[Trace, list[Plan]]:
     """Run one episode of an evaluation again, by itself; ``task`` counts from 1.
 
-    Its start and its noise are those of ``evaluate``. Plans of a batch are told without their
-    candidates; these have them.
+    Its start and its noise are those of ``evaluate``; rounding may differ, as a batch's does. Plans
+    of a batch are told without their candidates, and these have them.
     """
     env, own_seed = domain.make_env(), episode_seed(seed, task, episode)
     state, info = env.reset(seed=own_seed, options={"task_id": task})
     goal = np.asarray(info["goal"], np.float32)
-    keys, asked = jax.random.key(own_seed), goal_task(domain, goal)
     trace = Trace(task, goal, states=[np.asarray(state, np.float32)])
-    plans: list[Plan] = []
-    for t in range(max_steps):
-        key = jax.random.fold_in(keys, t)
-        if t % replan_every == 0:
-            memory = plans[-1].memory if plans else None
-            plans.append(planner(key, trace.states[-1], asked, memory))
-            trace.plan_steps.append(t)
-            action = plans[-1].action
-        else:
-            action = planner.follow(key, trace.states[-1], plans[-1])
-        state, _, terminated, _, info = env.unwrapped.step(np.asarray(action))
+    key = jax.random.key(own_seed)
+    actor = Actor(planner, goal_task(domain, goal), key, replan_every=replan_every)
+    while len(trace.states) <= max_steps and not trace.success:
+        state, _, _, _, info = env.unwrapped.step(actor(trace.states[-1]))
         trace.states.append(np.asarray(state, np.float32))
         trace.success = bool(info["success"])
-        if trace.success or terminated:
-            break
+    trace.plan_steps = actor.plan_steps
     env.close()
-    return trace, plans
+    return trace, actor.plans
 
 
 def draw_story(

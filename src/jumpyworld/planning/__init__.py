@@ -9,6 +9,7 @@
 """
 
 from jumpyworld.planning.actionplan import ActionPlan, OneStep
+from jumpyworld.planning.actor import Actor
 from jumpyworld.planning.base import AbstractPlanner, decide
 from jumpyworld.planning.bridge import BridgeProposal
 from jumpyworld.planning.compplan import CompPlan
@@ -21,7 +22,7 @@ from jumpyworld.planning.gsp import (
     switching_probabilities,
 )
 from jumpyworld.planning.plan import Memory, Plan
-from jumpyworld.planning.precedents import Places, find_places
+from jumpyworld.planning.precedents import GoalFeatures, Places, find_places
 from jumpyworld.planning.presets import PAPER, PlanningPreset, fast_search, planning_preset
 from jumpyworld.planning.proposals import (
     AbstractProposal,
@@ -45,10 +46,12 @@ __all__ = [
     "AbstractPlanner",
     "AbstractProposal",
     "ActionPlan",
+    "Actor",
     "BaseProposal",
     "BridgeProposal",
     "CompPlan",
     "Elimination",
+    "GoalFeatures",
     "GoalProposal",
     "HighLevelProposal",
     "ListProposal",

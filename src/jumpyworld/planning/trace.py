@@ -3,10 +3,10 @@
     trace      rows t..e of a trajectory: a cube lies or is carried at t, rests again at e
     gap        |hand(t) - hand(s)|^2 + |cube(t) - cube_i(s)|^2 + |cube(e) - cube_i(g)|^2, scaled,
                for each cube i of ours that is out of place: how far a trace is from its need
-    candidate  a trace with chance in proportion to exp(-gap / 2); the first one has the least gap
+    candidate  the trace with the least gap; and others, drawn in proportion to exp(-gap / 2)
     z_k        arm and cube at t + steps_k of the trace; all other cubes as they are in s, and ours
-               too while the trace's has not moved; at e the cube is where the goal has it;
-               after that the goal itself
+               too while the trace's has not moved; from e + RELEASE on the cube is where the goal
+               has it, and after that segment it is the goal itself
 
 A policy that learnt from play reaches what is half a grasp away and little else, and a goal with
 two cubes elsewhere is many grasps away. Nobody may have moved these two cubes like this, but the
@@ -41,8 +41,10 @@ STRIDE = 1.0
 _HAND, _GRIP, _CUBE = 0.6, 0.5, 0.3
 # A cube rests that moves less than a millimetre a step for so many steps.
 _STILL, _REST = 0.01, 15
-# A trace begins at most so many steps before its cube moves, and ends when the hand has let go.
-_APPROACH, _RELEASE = 60, 3
+# A trace begins at most so many steps before its cube moves, and ends so many after it rests, while
+# the hand lets go.
+_APPROACH, RELEASE = 60, 3
+# Less than that is a cube that was touched, and not one that was put somewhere.
 _MOVED = 0.1
 _KEPT = 300_000
 _IN_PLACE = 0.75
@@ -57,7 +59,7 @@ class Traces:
         states: all rows [N, d].
         keys: what traces are compared by [T, q].
         first: row t of each [T].
-        last: row at which the hand has let go [T].
+        last: row that is RELEASE steps after it came to rest [T].
         slot: which cube moved [T].
     """
 
@@ -84,7 +86,13 @@ def find_traces(
     """
     if not isinstance(domain, CubeDomain):
         raise ConfigError(f"{domain.alias}: traces are ways of cubes, and it has none")
-    states, parts = np.asarray(observations, np.float32), []
+    if np.shape(observations)[1:] != (domain.observation_dim,):
+        raise ConfigError(
+            f"observations of shape {np.shape(observations)}: {domain.alias} has states of "
+            f"{domain.observation_dim} dimensions"
+        )
+    states = np.asarray(observations, np.float32)
+    parts: list[tuple[np.ndarray, ...]] = []
     end_of = np.asarray(ends)[np.searchsorted(ends, np.arange(len(states)))]
     for cube in range(domain.num_cubes):
         positions = domain.goal_features(states)[:, cube]
@@ -92,9 +100,9 @@ def find_traces(
         first = np.flatnonzero(arrival >= 0)
         end = arrival[first]
         keys = _key(states[first], positions[first], positions[end], np)
-        last = np.minimum(end + _RELEASE, end_of[end])
+        last = np.minimum(end + RELEASE, end_of[end])
         parts.append((keys, first, last, np.full(len(first), cube)))
-    keys, first, last, slot = map(np.concatenate, zip(*parts, strict=True))
+    keys, first, last, slot = (np.concatenate(column) for column in zip(*parts, strict=True))
     if not len(first):
         raise ConfigError(f"{domain.alias}: in these data no cube is moved and comes to rest")
     kept = slice(None, None, -(-len(first) // _KEPT))  # neighbours in time are much the same
@@ -113,10 +121,10 @@ def arrivals_at_rest(
     rows, last = np.arange(len(positions)), np.arange(len(positions)) == end_of
     step = np.linalg.norm(np.diff(positions, axis=0, append=positions[-1:]), axis=-1)
     still = (step < _STILL) & ~last
-    # A run of still steps is long enough if it reaches _REST rows on; count by run ends.
     run_end = _next(~still)
     run_start = rows - _since(still)
     rest = still & (run_end - run_start >= _REST)
+    rest |= _touched(rest, positions, end_of)
     begins = np.flatnonzero(rest & ~np.r_[True, rest[:-1]] & ~np.r_[True, last[:-1]])
     following = np.searchsorted(begins, rows, side="right")
     arrival = np.r_[begins, len(rows)][following]
@@ -169,6 +177,7 @@ class TraceProposal(AbstractProposal):
         if not (np.isfinite(stride) and stride > 0):
             raise ConfigError(f"stride={stride:g}: must be finite and above 0 for traces")
         steps = np.cumsum(np.maximum(1, np.round(stride * np.asarray(horizons, np.float64))))
+        steps = np.minimum(steps, len(traces.states))  # farther than any trace is long
         self.number, self.domain = number, traces.domain
         self.steps = jnp.asarray(steps, jnp.int32)
         self.states, self.keys = jnp.asarray(traces.states), jnp.asarray(traces.keys)
@@ -196,8 +205,9 @@ class TraceProposal(AbstractProposal):
         chances = jnp.where(away[:, None], -0.5 * self.gaps(state, goal), -jnp.inf).reshape(-1)
         picks = jnp.argmax(chances)[None]
         if self.number > 1:
-            noise = jax.random.gumbel(key, chances.shape, chances.dtype)
-            picks = jnp.concatenate([picks, jax.lax.top_k(chances + noise, self.number - 1)[1]])
+            drawn = chances + jax.random.gumbel(key, chances.shape, chances.dtype)
+            drawn = drawn.at[picks].set(-jnp.inf)
+            picks = jnp.concatenate([picks, jax.lax.top_k(drawn, self.number - 1)[1]])
         traces = len(self.first)
         z = self._follow(state, goal, picks // traces, picks % traces)
         return jnp.where(away.any(), z, jnp.broadcast_to(goal, z.shape))
@@ -234,6 +244,21 @@ def _key(states: Any, here: Any, there: Any, xp: Any) -> Any:
     """Return what decides whether a trace fits: hand, gripper, cube now, cube then [..., q]."""
     hand, grip = states[..., EFFECTOR] / _HAND, states[..., GRIPPER] / _GRIP
     return xp.concatenate([hand, grip, here / _CUBE, there / _CUBE], axis=-1)
+
+
+def _touched(
+    rest: Bool[np.ndarray, " N"], positions: Float[np.ndarray, "N 3"], end_of: Int[np.ndarray, " N"]
+) -> Bool[np.ndarray, " N"]:
+    """Return the rows of movements, from rest to rest, that leave the cube where it was."""
+    first = np.flatnonzero(~rest & np.r_[False, rest[:-1]])
+    after = _next(rest)[first]
+    inside = after <= end_of[first]
+    first, after = first[inside], after[inside]
+    same = np.linalg.norm(positions[after] - positions[first], axis=-1) < _MOVED
+    change = np.zeros(len(rest) + 1, np.int64)
+    np.add.at(change, first[same], 1)
+    np.add.at(change, after[same], -1)
+    return np.cumsum(change)[:-1] > 0
 
 
 def _next(marked: Bool[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
