@@ -166,13 +166,17 @@ def _draw_candidates(figure: Any, axes: Any, trace: Trace, plans: Sequence[Plan]
     here, values = trace.states[step][:2], np.asarray(plan.candidate_values)
     z = np.asarray(plan.candidates)[..., :2]
     colours = colour_map(values)
-    for i in np.argsort(values):
-        way = np.vstack([here, z[i]])
-        axes.plot(*way.T, color=colours.to_rgba(values[i]), linewidth=0.8, marker=".", zorder=4)
+    # Values of candidates that were dropped early rest on few chains, and are high by luck.
+    spent = np.asarray(plan.spent).sum(0)
+    kept = spent == spent.max()
+    for i in np.lexsort((values, kept)):
+        way, look = np.vstack([here, z[i]]), {"linewidth": 0.8, "marker": "."}
+        look |= {"alpha": 1.0 if kept[i] else 0.3, "zorder": 5 if kept[i] else 4}
+        axes.plot(*way.T, color=colours.to_rgba(values[i]), **look)
     chain = np.vstack([here, np.asarray(plan.z)[:, :2]])
     axes.plot(*chain.T, color=LINES[0], linewidth=1.8, marker="o", markersize=4, zorder=6)
     axes.plot(*here, "o", color=INK, markeredgecolor="white", ms=7, zorder=9)
-    title = f"a plan made after {step} steps"
+    title = f"a plan made after {step} steps" + ("" if kept.all() else " (pale: dropped early)")
     axes.set_title(title, fontsize=10, color=INK)
     # Inside a place of its own, so that the three mazes stay of one size.
     below = axes.inset_axes((0.15, -0.06, 0.7, 0.03))
