@@ -162,6 +162,8 @@ class Demo:
         }
         write_json(self.out / "summary.json", summary)
         print(f"\npicture: {picture}\nsummary: {self.out / 'summary.json'}")
+        if self.fast:
+            print("So little training solves hardly anything; judge by the demo without --fast.")
         spent = summary["seconds"]["in all"]
         print(f"{spent:.0f} s in all. Next: jumpy view {self.out}/gcbc {self.out}/ghm")
 
