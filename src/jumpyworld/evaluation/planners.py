@@ -254,16 +254,17 @@ def _proposal(
     settings: PlannerSettings, policy: Any, places: Places | None, traces: Traces | None
 ) -> AbstractProposal | MakeProposal:
     number, to_goal = settings.candidates, settings.append_goal
+    stride = STRIDES.get(settings.proposal, 1.0) if settings.stride is None else settings.stride
     if settings.proposal == "bridge":
         if places is None:
             raise ConfigError("places is missing: bridges are made of the data's jumps")
         # Planners differ in their horizons, and bridges with them.
-        chosen = {"patience": settings.patience, "stride": settings.stride}
+        chosen = {"patience": settings.patience, "stride": stride}
         return functools.partial(BridgeProposal, places, number=number, **chosen)
     if settings.proposal == "trace":
         if traces is None:
             raise ConfigError("traces is missing: they are what is proposed")
-        return functools.partial(TraceProposal, traces, number=number, stride=settings.stride)
+        return functools.partial(TraceProposal, traces, number=number, stride=stride)
     if settings.proposal == "goal":
         return GoalProposal(number, append_goal=to_goal)
     if settings.proposal == "unconditional":
