@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,6 +74,19 @@ def test_many_chains_choose_better_than_one_and_elimination_nearly_as_well():
     assert out["one"]["regret"] > 0.25 > 0.1 > out["uniform"]["regret"]
     assert out["elimination"]["regret"] < 0.15
     assert out["uniform"]["agreement"] > out["one"]["agreement"]
+    # Paired with the first planner, on the same states.
+    assert out["one"]["regret_over_first"] == out["one"]["regret_over_first_ci95"] == 0.0
+    worse = out["elimination"]["regret"] - out["one"]["regret"]
+    assert out["elimination"]["regret_over_first"] == pytest.approx(worse)
+
+
+def test_a_time_box_stops_and_says_how_far_it_came(monkeypatch):
+    planners = {"paper": make_planner(METHODS[0], Dice(), Proposer(), PRESET, 2**16)}
+    tasks, states = [Task(reward, -np.ones(1))] * 9, np.zeros((9, 1), np.float32)
+    clock = iter(range(0, 900, 60))  # a minute between two looks at it
+    monkeypatch.setattr(bench_plan, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    out = measure_regret(planners["paper"], planners, states, tasks, minutes=4)
+    assert out["states"] == 4 and "regret" in out["paper"]
 
 
 def test_a_reference_is_kept_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
@@ -120,6 +135,7 @@ def test_the_command_writes_a_row_per_method(tmp_path, capsys):
     [
         (["plan", "--only", "magic"], "--only magic"),
         (["plan", "--rounds", "0"], "--rounds 0"),
+        (["plan", "--minutes", "0"], "--minutes 0"),
         (["plan", "--policy", "scripted"], "give all three"),
         (["train", "--only", "magic"], "--only magic"),
         (["train", "--batches", "0"], "--batches"),

@@ -1,6 +1,7 @@
 """``jumpy bench``: speed on this machine, as ratios to the straightforward version."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -83,8 +84,12 @@ class BenchPlan:
     """The policy that it models: run or checkpoint folder, or scripted[:REACH]."""
     dataset: Path | None = None
     """States and goals for the regret come from its validation split."""
+    pairs: Literal["in-support", "random"] = "random"
+    """Goals: any of the data's, or one that the data reached from the state within 100 steps."""
     states: int = 50
     """How many of them."""
+    minutes: float = math.inf
+    """Of the whole command, after which no further state is judged; the rows say how many were."""
     reference: Path | None = None
     """Folder where the reference's findings are kept, state by state: after an interruption, or
     with other methods, only states that are missing are judged again."""
@@ -114,7 +119,8 @@ class BenchPlan:
             quality = ""
             if "regret" in row:
                 quality = (
-                    f"regret {row['regret']:.3f} +- {row['regret_ci95']:.3f}, "
+                    f"regret {row['regret']:.3f} +- {row['regret_ci95']:.3f} "
+                    f"({row['regret_over_first']:+.3f} +- {row['regret_over_first_ci95']:.3f}), "
                     f"agreement {row['agreement']:.2f}  "
                 )
             print(

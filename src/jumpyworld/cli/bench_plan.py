@@ -1,6 +1,7 @@
 """What ``jumpy bench plan`` does: gather a model, a policy and states, and measure."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from jumpyworld import data, domains
 from jumpyworld.cli.train_loop import read_changes
 from jumpyworld.errors import ConfigError
+from jumpyworld.evaluation.pairs import draw_pairs
 from jumpyworld.experiments import bench_plan as bench
 from jumpyworld.experiments.bench_train import one_step_policy
 from jumpyworld.experiments.references import References
@@ -29,12 +31,15 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
     Raises:
         ConfigError: a flag is wrong or missing.
     """
+    end = time.monotonic() + 60 * flags.minutes
     known = {method.name: method for method in bench.METHODS}
     for name in flags.only:
         if name not in known:
             raise ConfigError(f"--only {name}: choose from {', '.join(known)}")
     if flags.rounds < 1 or flags.states < 1:
         raise ConfigError(f"--rounds {flags.rounds} --states {flags.states}: must be at least 1")
+    if not flags.minutes > 0:
+        raise ConfigError(f"--minutes {flags.minutes:g}: must be above 0")
     if flags.set and flags.ghm is not None:
         raise ConfigError("--set: a trained model has its own settings")
     trained = (flags.ghm, flags.policy, flags.dataset)
@@ -70,6 +75,7 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
             tasks,
             seed=flags.seed,
             store=_store(flags, many, fingerprints, states, goals),
+            minutes=(end - time.monotonic()) / 60,
             progress=lambda done, total: say(f"regret: {done} of {total} states"),
         )
     first = measured[methods[0].name]["plan_ms"]
@@ -89,6 +95,8 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
             **{key: round(value, 3) for key, value in measured[method.name].items()},
             "speedup": round(first / measured[method.name]["plan_ms"], 2),
             "rounds": flags.rounds,
+            "max_rows": flags.max_rows,
+            **({"pairs": flags.pairs} if quality else {}),
             **{key: round(value, 4) for key, value in quality.get(method.name, {}).items()},
             **{key: quality[key] for key in ("states", "flat") if key in quality},
         }
@@ -120,9 +128,8 @@ def _trained(flags: "BenchPlan", domain: domains.Domain):
     assert flags.ghm is not None and flags.dataset is not None
     model = load_ghm(flags.ghm, domain, found)
     val = data.load(flags.dataset, split="val")
-    rng = np.random.default_rng(flags.seed)
-    rows, goals = rng.choice(val.valid_indices, (2, flags.states))
-    return model, found, val.observations[rows], val.observations[goals]
+    pairs = draw_pairs(flags.pairs, val, flags.states, flags.seed)
+    return model, found, pairs.states, pairs.goals
 
 
 def _store(

@@ -9,11 +9,13 @@ paper draws them; what differs is how they are judged. Regret 0 is the reference
 no better than a random candidate.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -48,6 +50,7 @@ class Method:
         precision: of the model's inner layers.
         elimination: rounds instead of the paper's uniform search.
         common_noise: same noise for every candidate.
+        chains: times the usual number in every round of elimination.
     """
 
     name: str
@@ -57,12 +60,14 @@ class Method:
     precision: Precision = "fp32"
     elimination: bool = False
     common_noise: bool = False
+    chains: int = 1
 
     def search(self, preset: PlanningPreset) -> Uniform | Elimination:
         """Return how this method spends chains."""
         if not self.elimination:
             return Uniform(preset.samples, common_noise=self.common_noise)
         rounds = fast_search(preset.candidates).rounds
+        rounds = tuple((count, self.chains * samples) for count, samples in rounds)
         return Elimination(rounds, common_noise=self.common_noise)
 
 
@@ -74,6 +79,8 @@ METHODS = (
     Method("fast", "and common random numbers", "midpoint", 4, "bf16", True, True),
     Method("fast-3", "the same with 3 midpoint steps", "midpoint", 3, "bf16", True, True),
     Method("fast-2", "the same with 2 midpoint steps", "midpoint", 2, "bf16", True, True),
+    Method("fast-2x2", "that with twice the chains", "midpoint", 2, "bf16", True, True, 2),
+    Method("fast-2x4", "with four times the chains", "midpoint", 2, "bf16", True, True, 4),
 )
 
 
@@ -158,12 +165,14 @@ def _judge(planner: CompPlan, key: PRNGKeyArray, state: Array, task: Task, pool:
     return pool
 
 
-def picks(
-    planner: CompPlan, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, pool: Pool
+def _pick(
+    planner: CompPlan, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, judged: Judged
 ) -> int:
-    """Return which candidate of an opened pool a planner chooses."""
-    judged = _judge(planner, key, state, task, pool)
-    return int(jnp.argmax(jnp.where(judged.alive, judged.scores, -jnp.inf)))
+    """Return which of the reference's candidates a planner chooses."""
+    z = jnp.asarray(judged.z)
+    pool = open_pool(z, jnp.asarray(judged.actions), jnp.zeros(len(z), bool), 1)
+    pool = _judge(planner, key, state, task, pool)
+    return int(jnp.argmax(jnp.where(pool.alive, pool.scores, -jnp.inf)))
 
 
 def regret(values: Float[np.ndarray, " M"], pick: int) -> float:
@@ -186,9 +195,12 @@ def measure_regret(
     *,
     seed: int = 0,
     store: References | None = None,
+    minutes: float = math.inf,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Return each planner's regret and agreement with the reference, over states.
+
+    ``regret_over_first`` is the mean difference to the first planner's regret on the same states.
 
     States where the reference finds every candidate worth the same teach nothing: they are left
     out and counted.
@@ -200,34 +212,40 @@ def measure_regret(
         tasks: one for each state, with the same reward function.
         seed: of everything.
         store: where the reference's findings are looked up and kept.
+        minutes: after which no further state is begun.
         progress: called with (states done, all).
     """
     if len(states) != len(tasks):
         raise ConfigError(f"{len(states)} states for {len(tasks)} tasks")
     found: dict[str, list[tuple[float, bool]]] = {name: [] for name in planners}
-    flat = 0
-    for i, (state, task) in enumerate(zip(states, tasks, strict=True)):
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), i), 3)
-        state = jnp.asarray(state)
-        judged = store.read(i) if store else None
-        if judged is None:
-            judged = _reference(reference, keys[0], keys[1], state, task)
-            if store:
-                store.write(i, judged)
-        z, values = jnp.asarray(judged.z), np.asarray(judged.values, np.float64)
-        pool = open_pool(z, jnp.asarray(judged.actions), jnp.zeros(len(z), bool), 1)
-        sound = values[np.isfinite(values)]
-        if not sound.size or sound.max() <= sound.mean():
-            flat += 1
-        else:
-            for name, planner in planners.items():
-                pick = picks(planner, keys[2], state, task, pool)
-                found[name].append((regret(values, pick), pick == int(np.nanargmax(values))))
-        progress(i + 1, len(states))
+    flat, end = 0, time.monotonic() + 60 * minutes
+    # Threads, because every planner compiles at the first state.
+    with ThreadPoolExecutor(COMPILERS) as pool:
+        for i, (state, task) in enumerate(zip(states, tasks, strict=True)):
+            if time.monotonic() > end:
+                break
+            keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), i), 3)
+            state = jnp.asarray(state)
+            judged = store.read(i) if store else None
+            if judged is None:
+                judged = _reference(reference, keys[0], keys[1], state, task)
+                if store:
+                    store.write(i, judged)
+            values = np.asarray(judged.values, np.float64)
+            sound = values[np.isfinite(values)]
+            if not sound.size or sound.max() <= sound.mean():
+                flat += 1
+            else:
+                pick = partial(_pick, key=keys[2], state=state, task=task, judged=judged)
+                best = int(np.nanargmax(values))
+                for name, chosen in zip(planners, pool.map(pick, planners.values()), strict=True):
+                    found[name].append((regret(values, chosen), chosen == best))
+            progress(i + 1, len(states))
+    first = next(iter(found.values()))
     return {
         "flat": flat,
-        "states": len(states) - flat,
-        **{name: _summary(rows) for name, rows in found.items()},
+        "states": len(first),
+        **{name: _summary(rows, first) for name, rows in found.items()},
     }
 
 
@@ -240,13 +258,18 @@ def _reference(
     return Judged(np.asarray(pool.z), np.asarray(pool.actions), values)
 
 
-def _summary(rows: list[tuple[float, bool]]) -> dict[str, float]:
-    if not rows:
+def _summary(rows: list[tuple[float, bool]], first: list[tuple[float, bool]]) -> dict[str, float]:
+    if len(rows) < 2:  # an interval needs two
         return {}
-    regrets = np.asarray([r for r, _ in rows])
-    half = 1.96 * regrets.std(ddof=1) / len(regrets) ** 0.5 if len(regrets) > 1 else float("nan")
+    regrets, base = (np.asarray([regret for regret, _ in each]) for each in (rows, first))
     return {
         "regret": float(regrets.mean()),
-        "regret_ci95": float(half),
+        "regret_ci95": _half_width(regrets),
+        "regret_over_first": float((regrets - base).mean()),
+        "regret_over_first_ci95": _half_width(regrets - base),
         "agreement": float(np.mean([same for _, same in rows])),
     }
+
+
+def _half_width(values: Float[np.ndarray, " S"]) -> float:
+    return float(1.96 * values.std(ddof=1) / len(values) ** 0.5)
