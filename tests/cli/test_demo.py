@@ -2,18 +2,10 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from jumpyworld import domains
 from jumpyworld.cli import demo, parse, run
-from jumpyworld.evaluation.planned import Outcomes
-from jumpyworld.evaluation.story import most_telling, replay, telling_plan
-from jumpyworld.evaluation.success import evaluate
-from jumpyworld.planning import ZeroShot
-from jumpyworld.policies import ScriptedGoalPolicy
 
 TINY = demo.Size(
     2, 2, 2, 2, 1, 20, preset="debug", max_steps=25,
@@ -44,9 +36,19 @@ def test_the_demo_tells_the_whole_story_and_goes_on_where_it_stopped(
     summary = json.loads((out / "summary.json").read_text())
     assert summary["success"].keys() == {"zero-shot", "gpi", "compplan"}
     assert "diff_ci95" in summary["success"]["compplan"] and summary["resumed"] is False
+    seconds = summary["seconds"]
+    assert len(seconds) == 6 and all(f"] {title}" in said for title in seconds if title != "in all")
+    assert sum(seconds.values()) == pytest.approx(2 * seconds["in all"], abs=1)
+    assert summary["picture"]["notes"] == [] and "in the picture" not in said
     rows = (out / "eval" / "success.jsonl").read_text()
+    counted = next((out / "eval" / "episodes").glob("compplan-*.json"))
+    document = json.loads(counted.read_text())
+    counted.write_text(json.dumps({**document, "steps": [[7]] * 5}))
     assert run(["demo", "--fast", "--out", str(out)]) == 0
     again = capsys.readouterr().out
+    note = "compplan: drawn: not in 25 steps; counted: not in 7 steps"
+    (found,) = json.loads((out / "summary.json").read_text())["picture"]["notes"]
+    assert found.startswith(note) and f"in the picture, {note}" in again
     assert again.count("already in") == 3 and "finished" in again
     assert (out / "eval" / "success.jsonl").read_text() == rows
     monkeypatch.chdir(tmp_path)
@@ -64,34 +66,3 @@ def test_the_commands_it_prints_are_the_ones_that_a_user_can_type(tmp_path):
     for fast in (True, False):
         for _, words in demo.Demo(out=tmp_path, fast=fast).stages():
             assert hasattr(parse(words), "run")
-
-
-def test_the_picture_shows_an_episode_that_planning_wins():
-    steps = np.full((2, 3), 100)
-    never, always = np.zeros((2, 3), bool), np.ones((2, 3), bool)
-    planned = never.copy()
-    planned[1, 2] = True
-    assert most_telling(Outcomes(never, steps), Outcomes(planned, steps)) == (1, 2)
-    shorter = steps.copy()
-    shorter[0, 1] = 10
-    assert most_telling(Outcomes(always, steps), Outcomes(always, shorter)) == (0, 1)
-
-
-def test_the_picture_shows_a_plan_that_finds_rewards():
-    values = [[0, 0, 0, 0], [0, 2, 0, 0], [1, 2, 3, 0], [1, 1, 1, 1]]
-    plans = [SimpleNamespace(candidate_values=np.asarray(found)) for found in values]
-    assert telling_plan(plans) == 2  # not the best, but the first that will do
-    assert telling_plan(plans[:2]) == 1
-    assert telling_plan(plans[:1]) == 0
-
-
-def test_the_picture_shows_the_episode_that_was_counted():
-    domain = domains.get("pointmaze-medium")
-    planner = ZeroShot(ScriptedGoalPolicy(domain.grid, noise=0.5))
-    told = {"seed": 3, "replan_every": 2, "max_steps": 40}
-    counted = evaluate(domain, planner, episodes=2, tasks=[2], workers=1, record=2, **told)
-    trace, plans = replay(domain, planner, 2, 1, **told)
-    np.testing.assert_allclose(trace.states, counted.traces[1].states, atol=1e-5)
-    np.testing.assert_array_equal(trace.goal, counted.traces[1].goal)
-    assert trace.success == counted.traces[1].success
-    assert trace.plan_steps == counted.traces[1].plan_steps and len(plans) == 20

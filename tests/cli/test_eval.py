@@ -24,11 +24,9 @@ from jumpyworld.storage.manifest import make_document
 from jumpyworld.storage.trees import to_arrays
 
 NAME = "pointmaze-medium-navigate-v0"
-TINY = (
-    "--episodes", "2", "--tasks", "3", "5", "--max-steps", "4", "--workers", "1",
-    "--candidates", "4", "--samples", "2", "--horizons", "5", "10", "--discount", ".95",
-    "--ode-steps", "1", "--action-horizon", "3",
-)  # fmt: skip
+TINY = ("--episodes", "2", "--tasks", "3", "5", "--max-steps", "4", "--workers", "1")
+PLANNING = ("--candidates", "4", "--discount", ".95", "--ode-steps", "1")
+COMPOSING = ("--samples", "2", "--horizons", "5", "10")
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +54,13 @@ def save(folder, kind, config, spec, model_type, domain=NAME, **trained):
 
 def command(home, out, *more, planner=("zero-shot",), policy="scripted"):
     words = ["--domain", "pointmaze-medium", "--policy", policy, "--out", str(out)]
-    words += ["--ghm", str(home / "ghm"), "--world-model", str(home / "wm")]
-    return ["eval", *words, "--planner", *planner, *TINY, *more]
+    words += ["--planner", *planner, *TINY]
+    words += PLANNING if set(planner) - {"zero-shot"} else ()
+    if {"compplan", "gpi", "ggpi"} & set(planner):
+        words += [*COMPOSING, "--ghm", str(home / "ghm")]
+    if "actionplan" in planner:
+        words += ["--action-horizon", "3", "--world-model", str(home / "wm")]
+    return ["eval", *words, *more]
 
 
 def rows_of(out):
@@ -73,6 +76,11 @@ def test_all_planners_from_end_to_end(home, tmp_path, capsys):
     for text in (*planners, "task 3", "task 5", "mean", "diff", "plan ms", "all zero", "rows:"):
         assert text in printed.out
     assert "compplan: 16/16 steps" in printed.err
+    many = "4 episodes of at most 4 steps"
+    plans = f"{many}, a plan every step: 4 candidates x"
+    assert f"zero-shot: {many}; compiling ...\n" in printed.err
+    assert f"compplan: {plans} 2 samples x 2 segments; compiling ...\n" in printed.err
+    assert f"actionplan: {plans} 1 samples x 3 segments; compiling ...\n" in printed.err
     rows = rows_of(out)
     assert tuple(rows) == planners
     for name, row in rows.items():
@@ -166,13 +174,13 @@ def test_an_interruption_keeps_what_is_finished(home, tmp_path, capsys, monkeypa
         (["--ghm", "HOME/wm"], "is a world-model, not a ghm"),
         (["--world-model", "HOME/ghm"], "is a ghm, not a world-model"),
         (["--horizons", "5", "1000"], "1000 steps"),
-        (["--margin", ".1"], "margin=0.1"),
-        (["--search", "elimination"], "samples=2"),
+        (["--margin", ".1"], "--margin 0.1: has no effect without --include-base"),
+        (["--search", "elimination"], "--samples 2: has no effect with --search elimination"),
         (["--rounds", "4by2"], "--rounds 4by2"),
         (["--proposal", "high-level"], "no high level"),
         (["--proposal", "bridge"], "--proposal bridge: needs --precedents"),
-        (["--proposal", "trace"], "--proposal trace: needs --precedents"),
-        (["--no-refuse"], "--no-refuse: there is nothing to refuse"),
+        (["--proposal", "trace"], "--proposal trace: traces are ways of cubes"),
+        (["--no-refuse"], "--no-refuse: has no effect without --precedents"),
         (["--planner", "compplan", "compplan"], "each once"),
         (["--discount", "1.5"], "1.5"),
     ],
@@ -244,6 +252,7 @@ def test_precedents_change_what_is_run_and_must_be_of_the_domain(home, tmp_path,
         write_npz(tmp_path / f"{name}.npz", Dataset.from_arrays(rows[0], rows[1] / 20, ends))
     own = ("--precedents", str(tmp_path / f"{NAME}.npz"))
     assert run(command(home, tmp_path / "out", *own, planner=("compplan",))) == 0
+    assert f"reading --precedents {own[1]} ..." in capsys.readouterr().err
     assert rows_of(tmp_path / "out")["compplan"]["config"]["precedent_share"] == 0.9
     bridged = (*own, "--no-refuse", "--proposal", "bridge", "--patience", "0.2", "--stride", "0.4")
     assert run(command(home, tmp_path / "bridged", *bridged, planner=("compplan",))) == 0
@@ -253,11 +262,6 @@ def test_precedents_change_what_is_run_and_must_be_of_the_domain(home, tmp_path,
     hasty = (*bridged[:-3], "0", *bridged[-2:])
     assert run(command(home, tmp_path / "no", *hasty, planner=("compplan",))) == 2
     assert "patience=0: must be above 0" in capsys.readouterr().err
-    traced = (*own, "--proposal", "trace")
-    assert run(command(home, tmp_path / "no", *traced, planner=("compplan",))) == 2
-    assert "traces are ways of cubes, and it has none" in capsys.readouterr().err
-    assert run(command(home, tmp_path / "no", *traced, "--no-refuse", planner=("compplan",))) == 2
-    assert "with traces nothing is refused" in capsys.readouterr().err
     others = ("--precedents", str(tmp_path / "pointmaze-large-navigate-v0.npz"))
     assert run(command(home, tmp_path / "no", *others, planner=("compplan",))) == 2
     assert "--precedents" in capsys.readouterr().err

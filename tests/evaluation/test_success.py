@@ -1,37 +1,17 @@
+"""Planners in real environments: counting, pairing, independence, nothing compiled twice."""
+
+import dataclasses
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import binomtest, sem, t
+from drifting import MEDIUM, Random, compose, paths
 
-from jumpyworld import domains
-from jumpyworld.evaluation.stats import mean_interval, mean_of_tasks, wilson
+from jumpyworld.errors import ConfigError
+from jumpyworld.evaluation.lockstep import Lockstep
 from jumpyworld.evaluation.success import episode_seed, evaluate
-
-
-@pytest.mark.parametrize(("k", "n"), [(0, 20), (7, 20), (20, 20), (1, 1), (250, 1000)])
-def test_wilson_is_scipys(k, n):
-    theirs = binomtest(k, n).proportion_ci(method="wilson")
-    np.testing.assert_allclose(wilson(k, n), (theirs.low, theirs.high), atol=1e-12)
-
-
-def test_mean_of_tasks_by_hand():
-    mean, interval = mean_of_tasks([(20, 20), (0, 20), (10, 20)])
-    assert mean == pytest.approx(0.5)
-    np.testing.assert_allclose(interval, wilson(30, 60))
-    # Unequal numbers: tasks count alike; trials of the harmonic kind: 4 / (1/10 + 1/40) = 32.
-    mean, interval = mean_of_tasks([(10, 10), (0, 40)])
-    assert mean == pytest.approx(0.5)
-    np.testing.assert_allclose(interval, wilson(16, 32))
-
-
-@pytest.mark.parametrize("n", [2, 5, 256])
-def test_the_interval_of_a_mean_is_students(n):
-    values = np.random.default_rng(n).exponential(size=n)
-    mean, half = mean_interval(values)
-    theirs = t.interval(0.95, n - 1, values.mean(), sem(values))
-    np.testing.assert_allclose((mean - half, mean + half), theirs, rtol=1e-9)
-    with pytest.raises(ValueError, match="two values"):
-        mean_interval(values[:1])
+from jumpyworld.planning import AbstractPlanner, Plan, ZeroShot
 
 
 class Straight:
@@ -48,16 +28,15 @@ class Still:
 
 
 def test_evaluation_counts_successes_of_real_episodes():
-    domain = domains.get("pointmaze-medium")
-    straight = evaluate(domain, Straight(), episodes=2, workers=2, max_steps=80)
-    again = evaluate(domain, Straight(), episodes=2, workers=1, max_steps=80)
-    still = evaluate(domain, Still(), episodes=2, workers=2, max_steps=5)
+    straight = evaluate(MEDIUM, Straight(), episodes=2, workers=2, max_steps=80)
+    again = evaluate(MEDIUM, Straight(), episodes=2, workers=1, max_steps=80)
+    still = evaluate(MEDIUM, Still(), episodes=2, workers=2, max_steps=5)
     assert straight.outcomes.shape == (5, 2)
     np.testing.assert_array_equal(straight.outcomes, again.outcomes)
     np.testing.assert_array_equal(straight.steps, again.steps)
     assert still.mean == 0.0 and still.ci95[0] == 0.0 and (still.steps == 5).all()
     # Task 3 leads around one corner; the others are far. By hand for one episode:
-    env = domain.make_env(0)
+    env = MEDIUM.make_env(0)
     state, info = env.reset(seed=episode_seed(0, 3, 1), options={"task_id": 3})
     taken, terminated = 0, False
     while taken < 80 and not terminated:
@@ -66,3 +45,142 @@ def test_evaluation_counts_successes_of_real_episodes():
         taken += 1
     assert straight.outcomes[2, 1] == bool(step["success"])
     assert straight.steps[2, 1] == taken
+
+
+def test_a_scripted_policy_solves_every_task_and_a_random_one_none(run, policy):
+    solved = run(policy, tasks=None, max_steps=250)
+    assert solved.mean == 1.0 and solved.task_ids == (1, 2, 3, 4, 5)
+    lost = run(Random(), tasks=None, max_steps=40)
+    assert lost.mean == 0.0 and (lost.steps == 40).all()
+
+
+def test_planners_meet_the_same_starts_goals_and_noise(run, policy):
+    plain, zero, plan = (
+        run(actor, episodes=2, record=2) for actor in (policy, ZeroShot(policy), compose(policy))
+    )
+    for a, b, c in zip(plain.traces, zero.traces, plan.traces, strict=True):
+        np.testing.assert_array_equal(a.states[0], c.states[0])
+        np.testing.assert_array_equal(a.goal, c.goal)
+        np.testing.assert_array_equal(np.stack(a.states), np.stack(b.states))
+    assert len({tuple(trace.goal) for trace in plan.traces}) == 4
+    # As OGBench itself starts the episode of that seed.
+    env = MEDIUM.make_env(0)
+    start, info = env.reset(seed=episode_seed(0, 3, 1), options={"task_id": 3})
+    np.testing.assert_array_equal(plan.traces[3].states[0], np.float32(start))
+    np.testing.assert_array_equal(plan.traces[3].goal, np.float32(info["goal"]))
+
+
+def test_an_episode_does_not_depend_on_who_runs_beside_it(run, policy):
+    """Nor on workers, on how many are planned for at once, or on waves."""
+    settings = {"include_base": True, "warm_start": 1, "margin": 0.1}
+    planner, turns = compose(policy, **settings), compose(policy, **settings, max_rows=28)
+    many = run(planner, episodes=3, record=3, envs=None, workers=2, replan_every=2)
+    assert planner.environments_at_once > 6
+    assert turns.environments_at_once == 2
+    few = run(turns, tasks=(3,), episodes=2, record=2, replan_every=2)
+    for a, b in zip(paths(few), paths(many)[3:5], strict=True):
+        np.testing.assert_array_equal(a, b)
+    waves = run(turns, episodes=3, record=3, replan_every=2)
+    assert (waves.decisions.batch, many.decisions.batch) == (2, 6)
+    assert waves.decisions.plans == many.decisions.plans == 6 * 3
+    for a, b in zip(paths(waves), paths(many), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert waves.decisions.dithering == many.decisions.dithering
+    other = run(planner, episodes=3, record=3, replan_every=2, seed=1)
+    assert not np.array_equal(paths(other)[0], paths(many)[0])
+
+
+def test_nothing_is_compiled_after_the_first_plan_and_the_first_step_between(
+    run, policy, monkeypatch
+):
+    """Although episodes end at different times."""
+    compiled, before, step = [], [], Lockstep.step
+
+    def listen(name, duration, **_):
+        if "backend_compile" in name:
+            compiled.append(name)
+
+    def counting(envs, actions):
+        before.append(len(compiled))
+        return step(envs, actions)
+
+    monkeypatch.setattr(Lockstep, "step", counting)
+    planner = compose(policy, warm_start=1, max_rows=30)
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        ended = run(planner, tasks=(3, 5), episodes=2, max_steps=200, replan_every=4)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert len(set(ended.steps.ravel().tolist())) > 1 and ended.outcomes.any()
+    assert before[0] > 0 and before[1] == len(compiled)
+    assert len(before) == ended.steps.max()
+
+
+def test_progress_is_told_plan_by_plan_before_any_environment_has_moved(run, policy, monkeypatch):
+    """At the paper's sizes a processor plans for one environment at a time, minutes each."""
+    told, step = [], Lockstep.step
+
+    def counting(envs, actions):
+        told.append("step")
+        return step(envs, actions)
+
+    def progress(done, total):
+        assert total == 3 * 10
+        told.append(done)
+
+    monkeypatch.setattr(Lockstep, "step", counting)
+    turns = compose(policy, max_rows=8)
+    assert turns.environments_at_once == 1
+    settings = {"tasks": (1, 3, 5), "max_steps": 10, "progress": progress}
+    run(turns, replan_every=4, **settings)
+    # A plan counts for the four steps that it decides, and nobody is done before the last step.
+    first, second, third = [4, 8, 12], [16, 20, 24], [26, 27, 27]
+    assert told == [
+        *first, "step", 12, "step", 12, "step", 12, "step", 12,
+        *second, "step", 24, "step", 24, "step", 24, "step", 24,
+        *third, "step", 27, "step", 30,
+    ]  # fmt: skip
+
+
+def test_progress_never_goes_back_and_ends_at_the_end(run, policy):
+    """Also where episodes are over early, and where they take two waves."""
+    told = []
+
+    def progress(done, total):
+        assert total == 6 * 200
+        told.append(done)
+
+    ended = run(policy, tasks=(3, 5), episodes=3, max_steps=200, progress=progress)
+    assert ended.steps.min() < 200 and told == sorted(told)
+    assert told[-1] == 6 * 200 and told[-2] < 6 * 200
+
+
+class EastThenNorth(AbstractPlanner):
+    """Plans a step east and follows it north."""
+
+    def plan(self, key, state, task, memory):
+        plan = ZeroShot(Random()).plan(key, state, task, memory)
+        return dataclasses.replace(plan, action=jnp.asarray([0.5, 0.0]))
+
+    def act_between(self, key, state, plan: Plan):
+        return jnp.asarray([0.0, 0.25])
+
+
+def test_between_plans_the_policy_acts_and_not_the_plan(run):
+    ended = run(EastThenNorth(), tasks=(1,), max_steps=7, replan_every=3, record=1)
+    (trace,) = ended.traces
+    assert trace.plan_steps == [0, 3, 6] and len(trace.z) == len(trace.actions) == 3
+    moves = np.diff(np.stack(trace.states), axis=0)
+    east, north = [0.1, 0.0], [0.0, 0.05]
+    wanted = [east, north, north, east, north, north, east]
+    np.testing.assert_allclose(moves, wanted, atol=1e-3)
+    assert ended.decisions.plans == 3 and ended.decisions.plan_ms is not None
+
+
+@pytest.mark.parametrize(
+    "asked", [{"episodes": 0}, {"tasks": (6,)}, {"tasks": ()}, {"tasks": (1, 1)},
+              {"max_steps": 0}, {"replan_every": 0}],
+)  # fmt: skip
+def test_numbers_out_of_range_are_refused(asked, run, policy):
+    with pytest.raises(ConfigError, match=next(iter(asked))):
+        run(policy, **asked)

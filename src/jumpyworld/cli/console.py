@@ -80,6 +80,11 @@ class _Clock:
         if made <= 0 or elapsed <= 0:
             return "", ""
         rate = made / elapsed
-        left = time.strftime("%H:%M:%S", time.gmtime((total - done) / rate))
         shown = f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
-        return f"{shown}/s", f"{left} left"
+        return f"{shown}/s", f"{hours((total - done) / rate)} left"
+
+
+def hours(seconds: float) -> str:
+    """Return a time as hours:minutes:seconds; there may be hundreds of hours."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{rest:02}"

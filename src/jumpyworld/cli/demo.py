@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-DOMAIN = "pointmaze-large"
+from jumpyworld.cli.stopping import answers_signals
+
+DOMAIN, PICTURE = "pointmaze-large", "story.png"
 # Candidates are ways that the data know, and the model says which of them this policy can follow;
 # what it believes of jumps through walls, of which the data know nothing, is refused.
 PLANNING = (
@@ -78,6 +80,7 @@ class Demo:
     seed: int = 0
     """Fixes data, training and episodes."""
 
+    @answers_signals()
     def run(self) -> None:
         """Run stage after stage, draw the picture, write the summary."""
         from jumpyworld.cli import parse
@@ -92,7 +95,11 @@ class Demo:
             seconds[title] = round(time.monotonic() - clock, 1)
         title = "Draw a picture: one episode again, with and without planning"
         print(f"\n[{last}/{last}] {title}; up to a minute", flush=True)
-        self._finish(seconds, began, resumed)
+        clock = time.monotonic()
+        picture = self._draw()
+        seconds[title] = round(time.monotonic() - clock, 1)
+        seconds["in all"] = round(time.monotonic() - began, 1)
+        self._finish(picture, seconds, resumed)
 
     @property
     def size(self) -> Size:
@@ -138,13 +145,13 @@ class Demo:
             ),
         ]
 
-    def _finish(self, seconds: dict[str, float], began: float, resumed: bool) -> None:
+    def _finish(self, picture: dict[str, Any], seconds: dict[str, float], resumed: bool) -> None:
+        """Write the summary, and say where everything is."""
         from jumpyworld.cli.provenance import provenance
         from jumpyworld.evaluation.planned import Results
         from jumpyworld.storage.files import write_json
 
         rows = {row["planner"]: row for row in Results(self.out / "eval").rows.values()}
-        picture = self._draw()
         summary: dict[str, Any] = {
             "domain": DOMAIN,
             "seed": self.seed,
@@ -156,35 +163,43 @@ class Demo:
             },
             "episodes": 5 * self.size.episodes,
             # Of this start alone, where an earlier one was interrupted.
-            "seconds": {**seconds, "in all": round(time.monotonic() - began, 1)},
+            "seconds": seconds,
             "resumed": resumed,
+            "picture": picture,
             **provenance(),
         }
         write_json(self.out / "summary.json", summary)
-        print(f"\npicture: {picture}\nsummary: {self.out / 'summary.json'}")
+        for note in picture["notes"]:
+            print(f"in the picture, {note}")
+        print(f"\npicture: {self.out / PICTURE}\nsummary: {self.out / 'summary.json'}")
         if self.fast:
             print("So little training solves hardly anything; judge by the demo without --fast.")
-        spent = summary["seconds"]["in all"]
-        print(f"{spent:.0f} s in all. Next: jumpy view {self.out}/gcbc {self.out}/ghm")
+        print(f"{seconds['in all']:.0f} s in all. Next: jumpy view {self.out}/gcbc {self.out}/ghm")
 
-    def _draw(self) -> Path:
+    def _draw(self) -> dict[str, Any]:
+        """Draw an episode; return which, and where it is not as the table counts it."""
         from jumpyworld import domains
         from jumpyworld.cli import parse
-        from jumpyworld.evaluation.story import draw_story, most_telling, replay
+        from jumpyworld.evaluation.story import draw_story, most_telling, replay, unlike_counted
 
-        command, path = parse(self.stages()[-1][1]), self.out / "story.png"
-        domain = domains.get(DOMAIN)
+        command, domain = parse(self.stages()[-1][1]), domains.get(DOMAIN)
         assert isinstance(domain, domains.MazeDomain)
         planners, outcomes = command.again()
-        task, episode = most_telling(outcomes["zero-shot"], outcomes["compplan"])
+        place = task, episode = most_telling(outcomes["zero-shot"], outcomes["compplan"])
         again = {name: getattr(self.size, name) for name in ("replan_every", "max_steps")}
         again["seed"] = self.seed
         (alone, _), (planned, plans) = (
             replay(domain, planners[name], task + 1, episode, **again)
             for name in ("zero-shot", "compplan")
         )
-        draw_story(domain, planners["compplan"], alone, planned, plans, path, seed=self.seed)
-        return path
+        told = {"zero-shot": alone, "compplan": planned}
+        unlike = {name: unlike_counted(told[name], outcomes[name], place) for name in told}
+        notes = [f"{name}: {text}" for name, text in unlike.items() if text]
+        draw_story(
+            domain, planners["compplan"], alone, planned, plans, self.out / PICTURE,
+            seed=self.seed, notes=notes,
+        )  # fmt: skip
+        return {"task": task + 1, "episode": episode, "notes": notes}
 
 
 def shipped_ghm() -> Path | None:

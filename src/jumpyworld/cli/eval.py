@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from jumpyworld.cli.stopping import answers_signals
+
 if TYPE_CHECKING:
     from jumpyworld.cli.models import LoadedModel
     from jumpyworld.domains import Domain
@@ -137,6 +139,7 @@ class Eval:
     overwrite: bool = False
     """Run planners again that OUT already has results of."""
 
+    @answers_signals()
     def run(self) -> None:
         """Evaluate planner after planner, and print a table."""
         from jumpyworld.cli.eval_table import print_table
@@ -195,43 +198,16 @@ class Eval:
     ]:
         """Check the flags, load what they name, and build every planner."""
         from jumpyworld import domains
+        from jumpyworld.cli.eval_checks import check_flags
 
-        self._check()
         domain = domains.get(self.domain)
+        check_flags(self, domain)
         policy, models = self._load(domain)
         settings = self._settings(domain, policy)
         return domain, policy, models, self._contenders(domain, policy, models, settings)
 
-    def _check(self) -> None:
-        from jumpyworld.errors import ConfigError
-
-        if not self.planner or len(set(self.planner)) < len(self.planner):
-            raise ConfigError("--planner: name one or several, each once")
-        for name in ("episodes", "replan_every", "max_steps", "workers", "max_rows"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"--{name.replace('_', '-')} {value}: must be at least 1")
-        if self.seed < 0:
-            raise ConfigError(f"--seed {self.seed}: must not be negative")
-        if not self.tasks or not set(self.tasks) <= {1, 2, 3, 4, 5}:
-            raise ConfigError(f"--tasks {' '.join(map(str, self.tasks))}: must be among 1 to 5")
-        if len(set(self.tasks)) < len(self.tasks):
-            raise ConfigError(f"--tasks {' '.join(map(str, self.tasks))}: each once")
-        needs = {"world-model": ("actionplan",), "ghm": ("compplan", "gpi", "ggpi")}
-        for flag, planners in needs.items():
-            asked = [name for name in self.planner if name in planners]
-            if asked and getattr(self, flag.replace("-", "_")) is None:
-                raise ConfigError(f"--{flag} is missing: {asked[0]} plans with one")
-        composing = {"compplan", "gpi", "ggpi"} & set(self.planner)
-        if composing and self.precedents is None and self.proposal in ("bridge", "trace"):
-            raise ConfigError(f"--proposal {self.proposal}: needs --precedents DATA to be made of")
-        if self.precedents is None and not self.refuse:
-            raise ConfigError("--no-refuse: there is nothing to refuse by without --precedents")
-        if self.proposal == "trace" and not self.refuse:
-            raise ConfigError("--no-refuse: with traces nothing is refused anyway")
-
     def _load(self, domain: "Domain") -> tuple["LoadedPolicy", dict[str, "LoadedModel"]]:
-        """Load the policy, and those models that a planner asks for."""
+        """Load the policy, and the models that planners ask for."""
         from jumpyworld.cli.models import load_ghm, load_world_model
         from jumpyworld.cli.train_loop import warn
         from jumpyworld.loading import load_policy
@@ -240,18 +216,18 @@ class Eval:
         if policy.domain not in (None, domain.name):
             warn(f"{self.policy}: trained on {policy.domain}, evaluated in {domain.name}")
         models = {}
-        if self.ghm is not None and {"compplan", "gpi", "ggpi"} & set(self.planner):
+        if self.ghm is not None:
             models["ghm"] = load_ghm(self.ghm, domain, policy, seed=self.ghm_seed)
-        if self.world_model is not None and "actionplan" in self.planner:
+        if self.world_model is not None:
             models["world_model"] = load_world_model(self.world_model, domain, seed=self.ghm_seed)
         return policy, models
 
     def _settings(self, domain: "Domain", policy: "LoadedPolicy") -> "PlannerSettings":
+        from jumpyworld.cli.eval_checks import read_rounds
         from jumpyworld.evaluation.planners import planner_settings
 
         asked = {name: getattr(self, name) for name in SETTINGS}
-        rounds = tuple(map(_read_round, self.rounds)) or None
-        return planner_settings(domain, policy.name, rounds=rounds, **asked)
+        return planner_settings(domain, policy.name, rounds=read_rounds(self.rounds), **asked)
 
     def _contenders(
         self,
@@ -261,6 +237,7 @@ class Eval:
         settings: "PlannerSettings",
     ) -> list[tuple["Contender", "AbstractPlanner"]]:
         """Build every planner, so that bad settings are refused before anything runs."""
+        from jumpyworld.cli.eval_progress import say
         from jumpyworld.cli.models import load_places, load_traces
         from jumpyworld.domains.versions import simulator_versions
         from jumpyworld.evaluation.planned import Contender
@@ -276,10 +253,12 @@ class Eval:
         every = self.replan_every or planning_preset(domain.name, policy.name).replan_every
         made: dict[str, Any] = {name: found.model for name, found in models.items()}
         precedents: dict[str, Any] = {}
-        if self.proposal == "trace" and self.precedents is not None and "ghm" in models:
+        if self.precedents is not None:
+            say(f"reading --precedents {self.precedents} ...")  # a million rows take 15 s
+        if self.precedents is not None and self.proposal == "trace":
             made["traces"], dataset = load_traces(self.precedents, domain)
             precedents = {"precedents": dataset[:16]}
-        elif self.precedents is not None and "ghm" in models:
+        elif self.precedents is not None:
             made["places"], dataset = load_places(self.precedents, domain, self.precedent_share)
             precedents = {"precedents": dataset[:16]}
             precedents |= {"precedent_share": self.precedent_share} if self.refuse else {}
@@ -311,14 +290,16 @@ class Eval:
         envs: "Lockstep",
     ) -> tuple[dict[str, Any], "Success"]:
         """Run one planner's episodes; return its row and what came of them."""
-        from jumpyworld.cli.console import progress
+        from jumpyworld.cli.eval_progress import describe_work, watched
         from jumpyworld.cli.provenance import provenance
         from jumpyworld.evaluation.planned import success_fields
         from jumpyworld.evaluation.success import evaluate
 
         clock = time.monotonic()
+        limit, every = contender.episodes["max_steps"], contender.who.get("replan_every", 1)
+        work = describe_work(planner, self.episodes * len(self.tasks), limit, every, envs.num_envs)
         try:
-            with progress(contender.planner, "steps") as update:
+            with watched(contender.planner, work) as update:
                 success = evaluate(
                     domain,
                     planner,
@@ -326,8 +307,8 @@ class Eval:
                     tasks=self.tasks,
                     seed=self.seed,
                     envs=envs,
-                    max_steps=self.max_steps,
-                    replan_every=contender.who.get("replan_every", 1),
+                    max_steps=limit,
+                    replan_every=every,
                     reward=self.reward,
                     record=int(self.frames),
                     progress=update,
@@ -394,12 +375,3 @@ class Eval:
             print(f"no frames: {error}", file=sys.stderr)
             return
         print(f"frames: {path}")
-
-
-def _read_round(word: str) -> tuple[int, int]:
-    from jumpyworld.errors import ConfigError
-
-    count, sign, samples = word.partition("x")
-    if not (sign and count.isdecimal() and samples.isdecimal()):
-        raise ConfigError(f"--rounds {word}: must be CANDIDATESxCHAINS, such as 256x16")
-    return int(count), int(samples)

@@ -2,8 +2,6 @@
 
 Mazes show the density of states beside a few whole trajectories, cubes a view of the table from
 above for each cube and their heights, other sets histograms of their first columns.
-
-Matplotlib's object interface is used throughout: no window, no global figure, no global settings.
 """
 
 from pathlib import Path
@@ -13,8 +11,7 @@ import numpy as np
 from jumpyworld.data.dataset import Dataset
 from jumpyworld.data.summary import cube_positions, grid_of, layout_of
 from jumpyworld.domains import CubeDomain, Grid, MazeDomain
-from jumpyworld.errors import MissingExtraError, data_error
-from jumpyworld.storage.files import atomic_file
+from jumpyworld.storage.figures import new_figure, write_png
 
 DPI = 150
 INK, PALE, WALL = "#2b3440", "#d5dae1", "#4a5563"
@@ -39,14 +36,7 @@ def draw(dataset: Dataset, path: Path | str) -> None:
         DataError: the file cannot be written.
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots") from error
-
-    figure = Figure(dpi=DPI, layout="constrained", facecolor="white")
-    canvas = FigureCanvasAgg(figure)
+    figure = new_figure(dpi=DPI)
     domain = layout_of(dataset)
     if isinstance(domain, MazeDomain):
         _draw_maze(figure, dataset, grid_of(domain))
@@ -57,12 +47,7 @@ def draw(dataset: Dataset, path: Path | str) -> None:
     name = dataset.domain or Path(dataset.source).stem or "dataset"
     counts = f"{dataset.num_transitions:,} transitions in {dataset.num_trajectories:,} trajectories"
     figure.suptitle(f"{name}\n{counts}", fontsize=11, color=INK)
-    try:
-        with atomic_file(Path(path)) as file:
-            # Without the software's version, so that equal data give equal files.
-            canvas.print_png(file, metadata={"Software": None})
-    except OSError as error:
-        raise data_error(path, f"cannot be written ({error.strerror})") from error
+    write_png(figure, path)
 
 
 def _draw_maze(figure, dataset: Dataset, grid: Grid | None) -> None:

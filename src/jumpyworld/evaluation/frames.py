@@ -20,12 +20,12 @@ from jaxtyping import Array, Float
 
 from jumpyworld.data.pictures import CUBES, DPI, INK, LINES, draw_walls, dress, maze_ranges
 from jumpyworld.domains import CubeDomain, Domain, MazeDomain
-from jumpyworld.errors import ConfigError, MissingExtraError, unwritable
+from jumpyworld.errors import ConfigError
 from jumpyworld.evaluation.decisions import Trace
 from jumpyworld.evaluation.scenes import Camera, NoRendererError
 from jumpyworld.planning import AbstractPlanner, CompPlan, goal_task
 from jumpyworld.planning.estimate import Question, chain_states
-from jumpyworld.storage.files import atomic_file
+from jumpyworld.storage.figures import new_figure, write_png
 from jumpyworld.storage.runs import Warn, python_warning
 
 MOMENTS = 6  # plans shown of an episode
@@ -57,13 +57,7 @@ def draw_episodes(
         DataError: the file cannot be written.
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots") from error
-    figure = Figure(dpi=DPI, layout="constrained", facecolor="white")
-    canvas = FigureCanvasAgg(figure)
+    figure = new_figure(dpi=DPI)
     if isinstance(domain, MazeDomain):
         _draw_mazes(figure, domain, traces)
     elif isinstance(domain, CubeDomain):
@@ -72,12 +66,7 @@ def draw_episodes(
     else:
         raise ConfigError(f"{domain.alias}: frames are drawn of mazes and cubes alone")
     figure.suptitle(title, fontsize=11, color=INK)
-    try:
-        with atomic_file(path) as file:
-            # Without the software's version, so that equal episodes give equal files.
-            canvas.print_png(file, metadata={"Software": None})
-    except OSError as error:
-        raise unwritable(path, error) from error
+    write_png(figure, path)
 
 
 def moments_of(trace: Trace) -> list[int]:

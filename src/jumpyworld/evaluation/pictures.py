@@ -23,9 +23,9 @@ from jumpyworld.data.pictures import (
     maze_ranges,
 )
 from jumpyworld.domains import CubeDomain, Domain, MazeDomain
-from jumpyworld.errors import ConfigError, MissingExtraError, unwritable
+from jumpyworld.errors import ConfigError
 from jumpyworld.evaluation.samples import Samples
-from jumpyworld.storage.files import atomic_file
+from jumpyworld.storage.figures import new_figure, write_png
 
 DOTS = 1500  # per panel; more only make the picture darker
 STATE, GOAL = LINES[2], LINES[1]
@@ -53,12 +53,6 @@ def draw_samples(
         DataError: the file cannot be written.
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots") from error
-
     domain = domains.get(samples[0].domain)
     if samples[0].states.shape[1] != domain.observation_dim:
         raise ConfigError(f"{domain.alias}: its states do not have {samples[0].states.shape[1]}")
@@ -71,8 +65,7 @@ def draw_samples(
     panel = 2.6
     height = panel * (y_range[1] - y_range[0]) / (x_range[1] - x_range[0])
     size = (panel * len(columns) + 0.9, height * len(samples) + 0.9)
-    figure = Figure(size, dpi=DPI, layout="constrained", facecolor="white")
-    canvas = FigureCanvasAgg(figure)
+    figure = new_figure(size, dpi=DPI)
     panels = figure.subplots(len(samples), len(columns), squeeze=False, sharex=True, sharey=True)
     for i, source in enumerate(samples):
         for j, gamma in enumerate(columns):
@@ -85,12 +78,7 @@ def draw_samples(
                 title = rf"$\gamma$ = {gamma:g}   ({1 / (1 - gamma):.0f} steps)"
                 axes.set_title(title, fontsize=10, color=INK)
     figure.suptitle(f"{domain.alias}: where the policy will be", fontsize=11, color=INK)
-    try:
-        with atomic_file(Path(path)) as file:
-            # Without the software's version, so that equal samples give equal files.
-            canvas.print_png(file, metadata={"Software": None})
-    except OSError as error:
-        raise unwritable(path, error) from error
+    write_png(figure, path)
     return pair
 
 

@@ -43,9 +43,44 @@ from jumpyworld.planning.compplan import MakeProposal
 from jumpyworld.planning.trace import STRIDE as TRACE_STRIDE
 
 PlannerName = Literal["zero-shot", "compplan", "gpi", "ggpi", "actionplan"]
+COMPOSING: tuple[PlannerName, ...] = ("compplan", "gpi", "ggpi")
+"""Planners over policies, with their geometric horizon model."""
+PLANNING: tuple[PlannerName, ...] = (*COMPOSING, "actionplan")
+"""All but zero-shot."""
 STRIDES = {"bridge": BRIDGE_STRIDE, "trace": TRACE_STRIDE}
 """Proposals made of the data, and how much of a segment's horizon each of their steps covers."""
 ProposalName = Literal["goal", "unconditional", "high-level", "mixture", "bridge", "trace"]
+_OWN: dict[str, tuple[PlannerName, ...]] = {
+    "alpha": ("ggpi",),
+    "gpi_chain": ("gpi",),
+    "action_horizon": ("actionplan",),
+    "world_model": ("actionplan",),
+}
+_OF_ALL_PLANNING = (
+    "discount", "candidates", "tail", "solver", "ode_steps", "when_all_zero", "max_rows",
+    "replan_every", "reward", "ghm_seed",
+)  # fmt: skip
+_OF_COMPOSING = ("ghm", "precedents", "precedent_share")
+
+
+def takers(name: str) -> tuple[PlannerName, ...]:
+    """Return the planners that something can make a difference to.
+
+    Args:
+        name: a field of ``PlannerSettings``, or any other flag of ``jumpy eval``.
+    """
+    if name in _OWN:
+        return _OWN[name]
+    if name in _OF_ALL_PLANNING:
+        return PLANNING
+    composing = name in _OF_COMPOSING or name in PlannerSettings.__dataclass_fields__
+    return COMPOSING if composing else ("zero-shot", *PLANNING)
+
+
+def takes(planner: str, name: str, *, gpi_chain: bool = False) -> bool:
+    """Say whether a planner is among ``takers``; GPI without its chain has no horizons."""
+    idle = planner == "gpi" and not gpi_chain and name in ("horizons", "allow_extrapolation")
+    return planner in takers(name) and not idle
 
 
 @dataclass(frozen=True)
@@ -111,22 +146,14 @@ class PlannerSettings:
     def used_by(self, planner: PlannerName) -> dict[str, Any]:
         """Return the settings that a planner's decisions depend on, as plain values."""
         values = dataclasses.asdict(self)
-        del values["max_rows"], values["allow_extrapolation"]
-        if planner == "zero-shot":
-            return {}
-        if planner == "actionplan":
-            kept = ("discount", "candidates", "tail", "solver", "ode_steps", "when_all_zero")
-            return {name: values[name] for name in (*kept, "action_horizon")}
-        unused = {"action_horizon"}
+        unused = {name for name in values if not takes(planner, name, gpi_chain=self.gpi_chain)}
+        unused |= {"max_rows", "allow_extrapolation"}  # of the machine, and of what is permitted
         # Results from before there were these settings keep their names.
         unused |= set() if self.append_goal else {"append_goal"}
         unused |= set() if self.proposal == "bridge" else {"patience"}
-        unused |= set() if self.proposal in ("bridge", "trace") else {"stride"}
+        unused |= set() if self.proposal in STRIDES else {"stride"}
         unused |= {"refuse"} if self.refuse else set()
         unused |= {"samples"} if self.search == "elimination" else {"rounds"}
-        unused |= set() if planner == "ggpi" else {"alpha"}
-        unused |= set() if planner == "gpi" else {"gpi_chain"}
-        unused |= {"horizons"} if planner == "gpi" and not self.gpi_chain else set()
         return {name: value for name, value in values.items() if name not in unused}
 
 

@@ -19,16 +19,16 @@ import numpy as np
 
 from jumpyworld.data.pictures import DPI, INK, LINES, draw_walls, dress, maze_ranges
 from jumpyworld.domains import MazeDomain
-from jumpyworld.errors import MissingExtraError, unwritable
 from jumpyworld.evaluation.decisions import Trace
 from jumpyworld.evaluation.planned import Outcomes
 from jumpyworld.evaluation.success import episode_seed
 from jumpyworld.planning import AbstractPlanner, Actor, CompPlan, Plan, goal_task
-from jumpyworld.storage.files import atomic_file
+from jumpyworld.storage.figures import new_figure, write_png
 
 HORIZONS = (10, 50, 200)
 SAMPLES = 300
 WALL, START, GOAL = "#c6cdd6", LINES[2], LINES[1]
+EQUAL = "#7a8594"  # candidates that no value tells apart
 
 
 def most_telling(alone: Outcomes, planned: Outcomes) -> tuple[int, int]:
@@ -73,6 +73,27 @@ def replay(
     return trace, actor.plans
 
 
+def unlike_counted(trace: Trace, counted: Outcomes, place: tuple[int, int]) -> str | None:
+    """Return how an episode that ran again ends otherwise than it was counted; None if alike.
+
+    Args:
+        trace: the episode as ``replay`` ran it.
+        counted: all episodes of the evaluation.
+        place: which of them, (task, episode), as ``most_telling`` returns it.
+    """
+    there = bool(counted.success[place]), int(counted.steps[place])
+    here = trace.success, len(trace.states) - 1
+    if here == there:
+        return None
+    return (
+        f"drawn: {_ending(*here)}; counted: {_ending(*there)} (alone, an episode rounds otherwise)"
+    )
+
+
+def _ending(success: bool, steps: int) -> str:
+    return f"reached after {steps} steps" if success else f"not in {steps} steps"
+
+
 def draw_story(
     domain: MazeDomain,
     planner: CompPlan,
@@ -82,6 +103,7 @@ def draw_story(
     path: Path,
     *,
     seed: int = 0,
+    notes: Sequence[str] = (),
 ) -> None:
     """Draw a telling plan of an episode and its outcome into a PNG file, complete or not at all.
 
@@ -93,21 +115,16 @@ def draw_story(
         plans: that were made in it, from ``replay``.
         path: the file.
         seed: of the samples shown.
+        notes: what must be known of the picture, below it.
 
     Raises:
         DataError: the file cannot be written.
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots") from error
     x_range, y_range, _ = maze_ranges(np.zeros((0, 2)), domain.grid)
-    figure = Figure(dpi=DPI, layout="constrained", facecolor="white")
+    figure = new_figure(dpi=DPI)
     height = 4.2 * (y_range[1] - y_range[0]) / (x_range[1] - x_range[0])
     figure.set_size_inches(12.8, height + 1.0)
-    canvas = FigureCanvasAgg(figure)
     left, middle, right = figure.subplots(1, 3)
     key = jax.random.key(episode_seed(seed, planned.task, 0))
     _draw_samples(left, planner, planned, key)
@@ -117,8 +134,8 @@ def draw_story(
         (right, planned, LINES[0], "CompPlan"),
     ):
         way = np.stack(trace.states)[:, :2]
-        ended = f"reached after {len(way) - 1}" if trace.success else f"not in {len(way) - 1}"
-        axes.plot(*way.T, color=colour, linewidth=1.6, label=f"{label}: {ended} steps", zorder=4)
+        label += f": {_ending(trace.success, len(way) - 1)}"
+        axes.plot(*way.T, color=colour, linewidth=1.6, label=label, zorder=4)
     right.set_title("the way taken", fontsize=10, color=INK)
     for axes in (left, middle, right):
         draw_walls(axes, domain.grid, WALL)
@@ -130,11 +147,9 @@ def draw_story(
         below = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "frameon": False}
         axes.legend(fontsize=8, ncols=3, labelcolor=INK, **below)
     figure.suptitle(f"{domain.alias}, task {planned.task}", fontsize=11, color=INK)
-    try:
-        with atomic_file(path) as file:
-            canvas.print_png(file, metadata={"Software": None})
-    except OSError as error:
-        raise unwritable(path, error) from error
+    if notes:
+        figure.supxlabel("\n".join(notes), fontsize=8, color=INK)
+    write_png(figure, path)
 
 
 def _draw_samples(axes: Any, planner: CompPlan, trace: Trace, key: jax.Array) -> None:
@@ -159,25 +174,43 @@ def _sample(ghm: Any, *question: Any) -> jax.Array:
 
 def _draw_candidates(figure: Any, axes: Any, trace: Trace, plans: Sequence[Plan]) -> None:
     """Draw a plan's sequences of subgoals by value, and the chosen one."""
-    from matplotlib.ticker import MaxNLocator
-
     told = telling_plan(plans)
     step, plan = trace.plan_steps[told], plans[told]
     here, values = trace.states[step][:2], np.asarray(plan.candidate_values)
     z = np.asarray(plan.candidates)[..., :2]
     colours = colour_map(values)
+    shades = [EQUAL] * len(values) if colours is None else colours.to_rgba(values)
     # Values of candidates that were dropped early rest on few chains, and are high by luck.
     spent = np.asarray(plan.spent).sum(0)
     kept = spent == spent.max()
     for i in np.lexsort((values, kept)):
         way, look = np.vstack([here, z[i]]), {"linewidth": 0.8, "marker": "."}
         look |= {"alpha": 1.0 if kept[i] else 0.3, "zorder": 5 if kept[i] else 4}
-        axes.plot(*way.T, color=colours.to_rgba(values[i]), **look)
+        axes.plot(*way.T, color=shades[i], **look)
     chain = np.vstack([here, np.asarray(plan.z)[:, :2]])
     axes.plot(*chain.T, color=LINES[0], linewidth=1.8, marker="o", markersize=4, zorder=6)
     axes.plot(*here, "o", color=INK, markeredgecolor="white", ms=7, zorder=9)
     title = f"a plan made after {step} steps" + ("" if kept.all() else " (pale: dropped early)")
     axes.set_title(title, fontsize=10, color=INK)
+    if colours is None:
+        place = {"x": 0.5, "y": -0.03, "ha": "center", "va": "top", "transform": axes.transAxes}
+        axes.text(s=_alike(values), fontsize=8, color=INK, **place)
+    else:
+        _draw_scale(figure, axes, colours)
+
+
+def _alike(values: np.ndarray) -> str:
+    """Say what values are that are all the same: a scale of one value would tell nothing."""
+    found = values[np.isfinite(values)]
+    if not len(found):
+        return "no value is a number"
+    return f"all values {found[0]:.3g}" + ("" if found[0] else ": no chain found the goal")
+
+
+def _draw_scale(figure: Any, axes: Any, colours: Any) -> None:
+    """Draw what the colours mean below a maze."""
+    from matplotlib.ticker import MaxNLocator
+
     # Inside a place of its own, so that the three mazes stay of one size.
     below = axes.inset_axes((0.15, -0.06, 0.7, 0.03))
     bar = figure.colorbar(colours, cax=below, orientation="horizontal")
@@ -197,8 +230,11 @@ def telling_plan(plans: Sequence[Plan]) -> int:
 
 
 def colour_map(values: np.ndarray) -> Any:
-    """Return colours for values, from their least to their greatest."""
+    """Return colours for values, from their least to their greatest; None if all are the same."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    return ScalarMappable(Normalize(values.min(), values.max()), "viridis")
+    found = values[np.isfinite(values)]
+    if not len(found) or found.min() == found.max():
+        return None
+    return ScalarMappable(Normalize(found.min(), found.max()), "viridis")

@@ -9,6 +9,7 @@ not asked about.
 Shapes: E environments, C environments of one call, d state, da action.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -106,7 +107,8 @@ def evaluate(
         replan_every: control steps between plans; in between, the plan's first policy acts.
         reward: what planners maximise; see ``goal_task``. Success is the environment's own.
         record: how many episodes of each task to keep as traces.
-        progress: called with (environment steps done, all); an episode that is over is done.
+        progress: called with (environment steps decided, all) after each call of the planner and
+            each step. A plan decides the steps until the next one; an episode that is over is done.
 
     Raises:
         ConfigError: a number is out of range.
@@ -138,21 +140,53 @@ def evaluate(
                 if episode < record:
                     traces.append(pilot.record(row, task, states[row]))
             over = np.arange(lanes) >= count
+            tell = _Teller(progress, limit, replan_every, first + count, len(jobs))
             for t in range(limit):
-                actions = pilot.act(t, np.flatnonzero(~over), states)
+                running = np.flatnonzero(~over)
+                asked = functools.partial(tell, t, len(running))
+                actions = pilot.act(t, running, states, asked)
                 states, success = envs.step(actions)
                 pilot.look(t + 1, states, success, ~over)
                 won = np.flatnonzero(success & ~over)
                 steps[first + won], done[first + won] = t + 1, True
                 over |= success
-                running = int((~over).sum())
-                progress((first + count) * limit - running * (limit - t - 1), len(jobs) * limit)
-                if not running:
+                left = int((~over).sum()) if t + 1 < limit else 0
+                tell(t, left, left)
+                if not left:
                     break
     shape = (len(task_ids), episodes)
     return Success(
         done.reshape(shape), steps.reshape(shape), task_ids, log.summary(), tuple(traces)
     )
+
+
+@dataclass(frozen=True)
+class _Teller:
+    """Tells progress in control steps that are decided; a plan decides those until the next.
+
+    So the time left is known from the second call of a planner on, which may be long before all
+    episodes have made their first step. What still runs is never told to be done.
+
+    Attributes:
+        progress: called with (steps, all).
+        limit: steps of an episode.
+        every: steps between plans.
+        begun: episodes of this wave and those before.
+        episodes: all.
+    """
+
+    progress: Callable[[int, int], None]
+    limit: int
+    every: int
+    begun: int
+    episodes: int
+
+    def __call__(self, t: int, running: int, planned: int) -> None:
+        """At step t ``running`` episodes go on, for ``planned`` of which there is a plan."""
+        until = min(self.limit, t - t % self.every + self.every)
+        undecided = running * (self.limit - t) - planned * (until - t)
+        total = self.episodes * self.limit
+        self.progress(min(self.begun * self.limit - undecided, total - running), total)
 
 
 class _Pilot:
@@ -196,13 +230,22 @@ class _Pilot:
                 trace.success = bool(success[row])
 
     def act(
-        self, t: int, running: Int[np.ndarray, " R"], states: Float[np.ndarray, "E d"]
+        self,
+        t: int,
+        running: Int[np.ndarray, " R"],
+        states: Float[np.ndarray, "E d"],
+        asked: Callable[[int], None],
     ) -> Float[np.ndarray, "E da"]:
-        """Return the actions of step t; zero for episodes that are over."""
+        """Return the actions of step t; zero for episodes that are over.
+
+        ``asked`` is called with how many episodes have a plan by then, after each call for one.
+        """
         actions = np.zeros((len(states), self._domain.action_dim), np.float32)
         for first in range(0, len(running), self._size):
             rows = running[first : first + self._size]
             actions[rows] = self._ask(t, rows, states)[: len(rows)]
+            if t % self._every == 0:
+                asked(first + len(rows))
         return actions
 
     def _ask(self, t: int, rows: np.ndarray, states: np.ndarray) -> np.ndarray:

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from jumpyworld.errors import MissingExtraError, unwritable
 from jumpyworld.experiments import grid
 from jumpyworld.experiments.cells import Cell
 from jumpyworld.experiments.report import TITLES, paper_value, table_rows, variant
 from jumpyworld.experiments.results import Collected
-from jumpyworld.storage.files import atomic_file
+from jumpyworld.storage.figures import new_figure, write_png
 
 COLOURS = ("#8a94a3", "#2f6fb3", "#c2732e", "#3d8f5f")
 """One for each column of a table; the paper's bars are the pale ones."""
@@ -23,35 +22,24 @@ def draw(found: Collected, folder: Path) -> list[tuple[str, Path]]:
         MissingExtraError: matplotlib is not installed.
         DataError: the folder cannot be written.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots") from error
     files = []
     for name in grid.TABLES:
         have = found.accuracy if name == "emd" else found.success
         rows = [(d, p, c) for d, p, c in table_rows(name, found)]
         if name == "per-task" or not any(cell in have for _, _, cells in rows for cell in cells):
             continue
-        figure, path = _figure(name, rows, found), folder / f"{name}.png"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with atomic_file(path) as file:
-                FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})
-        except OSError as error:
-            raise unwritable(path, error) from error
+        path = folder / f"{name}.png"
+        write_png(_figure(name, rows, found), path)
         files.append((name, path))
     return files
 
 
 def _figure(name: str, rows, found: Collected):
     """Return one panel per policy with a measured cell, domains along the bottom."""
-    from matplotlib.figure import Figure
-
     have = found.accuracy if name == "emd" else found.success
     policies = [p for p in dict.fromkeys(p for _, p, _ in rows)]
     policies = [p for p in policies if any(c in have for _, q, cs in rows if q == p for c in cs)]
-    figure = Figure(figsize=(9, 2.6 * len(policies)), dpi=DPI, layout="constrained")
+    figure = new_figure((9, 2.6 * len(policies)), dpi=DPI)
     panels = figure.subplots(len(policies), 1, squeeze=False)[:, 0]
     for axes, policy in zip(panels, policies, strict=True):
         mine = [(domain, cells) for domain, p, cells in rows if p == policy]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jumpyworld.errors import ConfigError
+from jumpyworld.evaluation.planners import takers, takes
 from jumpyworld.experiments.cells import BASELINES, WITH_MODEL, Cell
 from jumpyworld.planning.presets import planning_preset
 from jumpyworld.storage.manifest import sha256_json
@@ -135,7 +136,17 @@ def read_changes(words: Sequence[str]) -> dict[str, Flags]:
 
 
 def plan(cells: Sequence[Cell], request: Request) -> list[Stage]:
-    """Return the stages that produce ``cells``, each once, every stage after those it needs."""
+    """Return the stages that produce ``cells``, each once, every stage after those it needs.
+
+    Raises:
+        ConfigError: a change of evaluation is for planners that are not among the cells.
+    """
+    changes = request.changes.get("eval", {})
+    acting = [cell for cell in cells if cell.planner is not None]
+    for name, value in changes.items():
+        if acting and not any(_taken(cell, name, changes) for cell in acting):
+            whose = ", ".join(takers(name))
+            raise ConfigError(f"--set eval.{name}={value}: no cell has it; it is for {whose}")
     builder = _Builder(request)
     measured: dict[tuple[str, str, int], list[str]] = {}
     # Zero-shot first: those that come later find its episodes and pair themselves with them.
@@ -186,9 +197,11 @@ class _Builder:
             needs.append(self.world_model(cell.domain, seed))
             words += ["--world-model", self._path(needs[-1])]
         flags = {"planner": cell.planner, **self.scale.evaluation, **self._search(cell)}
+        changes = self.request.changes.get("eval", {})
+        own = {k: v for k, v in changes.items() if _taken(cell, k, changes)}
         folder = f"results/{cell.domain}/{cell.policy}/{seed}"
         name = f"{folder}/{cell.slug}"
-        self._add("eval", name, ("eval", *words), {**flags, "seed": seed}, needs, folder)
+        self._add("", name, ("eval", *words), {**flags, "seed": seed, **own}, needs, folder)
 
     def measure(self, domain: str, policy: str, seed: int, objectives: Sequence[str]) -> None:
         whose, data = self.policy(domain, policy, seed), self.data(domain)
@@ -245,6 +258,11 @@ class _Builder:
 
     def _path(self, name: str) -> str:
         return str(self.request.out / name)
+
+
+def _taken(cell: Cell, name: str, changes: Flags) -> bool:
+    """Say whether a cell gets a change: ``jumpy eval`` refuses what its planner does not take."""
+    return takes(cell.planner or "", name, gpi_chain=bool(changes.get("gpi_chain")))
 
 
 def fingerprints(stages: Sequence[Stage], out: Path) -> dict[str, str]:

@@ -1,0 +1,125 @@
+"""Planners by name, and what their settings mean to whom."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from drifting import MEDIUM, Drift
+
+from jumpyworld import domains
+from jumpyworld.errors import ConfigError
+from jumpyworld.evaluation.planners import (
+    COMPOSING,
+    PLANNING,
+    make_planner,
+    planner_settings,
+    takers,
+    takes,
+)
+from jumpyworld.planning import (
+    GGPI,
+    GPI,
+    CompPlan,
+    GoalProposal,
+    HighLevelProposal,
+    MixtureProposal,
+    OneZProposal,
+    Uniform,
+)
+
+
+class Hierarchy(eqx.Module):
+    def sample(self, key, states, z):
+        return jnp.zeros_like(states)
+
+    def propose(self, key, states, goals):
+        return goals
+
+
+def test_planners_by_name():
+    settings = planner_settings(MEDIUM, "gcbc", candidates=8, samples=3)
+    assert (settings.horizons, settings.discount) == ((50.0, 50.0, 100.0, 100.0, 200.0), 0.999)
+    policy, model = Hierarchy(), Drift()
+    planner = make_planner("compplan", settings, policy, ghm=model)
+    assert isinstance(planner, CompPlan) and isinstance(planner.proposal, GoalProposal)
+    assert planner.num_candidates == 8 and planner.search == Uniform(3)
+    gpi = make_planner("gpi", settings, policy, ghm=model)
+    assert isinstance(gpi, GPI) and len(gpi.betas) == 1
+    chain = dataclasses.replace(settings, gpi_chain=True)
+    chained = make_planner("gpi", chain, policy, ghm=model)
+    assert isinstance(chained, GPI) and isinstance(chained.proposal, OneZProposal)
+    ggpi = make_planner("ggpi", settings, policy, ghm=model)
+    assert isinstance(ggpi, GGPI)
+    np.testing.assert_allclose(ggpi.betas[:4], 0.98, atol=1e-6)
+    action = make_planner("actionplan", settings, policy, world_model=model)
+    assert isinstance(action, CompPlan) and len(action.betas) == 25 and action.num_candidates == 8
+
+    # HFBC's conditional proposals are its high level's; cubes' are unconditional.
+    assert planner_settings(MEDIUM, "hfbc").proposal == "high-level"
+    assert planner_settings(domains.get("cube-2"), "hfbc").proposal == "unconditional"
+    high = dataclasses.replace(settings, proposal="high-level")
+    made = make_planner("compplan", high, policy, ghm=model)
+    assert isinstance(made, CompPlan) and isinstance(made.proposal, HighLevelProposal)
+    whole = Hierarchy()
+    low = make_planner("compplan", high, policy, ghm=model, whole=whole)
+    assert low.base is whole and low.proposal.policy is whole and low.repertoire.policy is policy
+    assert make_planner("zero-shot", high, policy, whole=whole).policy is whole
+    # Actions are proposed by pi_g, and a low level is not pi_g: far goals are none of its subgoals.
+    steps = make_planner("actionplan", high, policy, world_model=model, whole=whole)
+    assert steps.repertoire.policy is whole
+    mixed = make_planner(
+        "compplan", dataclasses.replace(settings, proposal="mixture"), policy, ghm=model
+    )
+    assert isinstance(mixed, CompPlan) and isinstance(mixed.proposal, MixtureProposal)
+    assert mixed.num_candidates == 8
+    for kind in ("goal", "unconditional", "high-level", "mixture"):
+        ends = dataclasses.replace(settings, proposal=kind, append_goal=True)
+        made = make_planner("compplan", ends, policy, ghm=model).proposal
+        parts = made.parts if kind == "mixture" else (made,)
+        assert all(part.append_goal for part in parts)
+    assert "append_goal" in ends.used_by("compplan")
+    assert "append_goal" not in settings.used_by("compplan")
+    rounds = planner_settings(MEDIUM, "gcbc", search="elimination", candidates=256).rounds
+    assert rounds == ((256, 16), (32, 48), (4, 192))
+
+
+def test_only_what_a_planner_uses_tells_two_runs_apart():
+    settings = planner_settings(MEDIUM, "gcbc")
+    changed = dataclasses.replace(settings, action_horizon=7, alpha=0.1, max_rows=1)
+    for name in ("zero-shot", "compplan", "gpi"):
+        assert settings.used_by(name) == changed.used_by(name)
+    for name in ("ggpi", "actionplan"):
+        assert settings.used_by(name) != changed.used_by(name)
+
+
+def test_who_takes_what():
+    assert takers("alpha") == ("ggpi",) and takers("world_model") == ("actionplan",)
+    assert takers("replan_every") == takers("discount") == PLANNING
+    assert takers("ghm") == takers("patience") == COMPOSING
+    assert "zero-shot" in takers("episodes")
+    assert takes("gpi", "horizons", gpi_chain=True) and not takes("gpi", "horizons")
+    for name in ("zero-shot", *PLANNING):
+        fields = planner_settings(MEDIUM, "gcbc").used_by(name)
+        assert all(takes(name, field) for field in fields)
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"search": "elimination", "samples": 4}, "samples=4"),
+        ({"rounds": ((4, 4),)}, "rounds"),
+    ],
+)
+def test_settings_that_contradict_are_refused(asked, text):
+    with pytest.raises(ConfigError, match=text):
+        planner_settings(MEDIUM, "gcbc", **asked)
+
+
+def test_missing_models_are_named():
+    settings = planner_settings(MEDIUM, "gcbc")
+    with pytest.raises(ConfigError, match="ghm is missing"):
+        make_planner("compplan", settings, Hierarchy())
+    with pytest.raises(ConfigError, match="world-model is missing"):
+        make_planner("actionplan", settings, Hierarchy(), ghm=Drift())
