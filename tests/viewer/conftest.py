@@ -9,7 +9,7 @@ sys.path.append(str(Path(__file__).parent))
 
 import chromium
 from served import QUICK, Server
-from stand_ins import drifting, exact
+from stand_ins import bridged, drifting, exact
 
 from jumpyworld.viewer.guard import Door
 from jumpyworld.viewer.session import Program, Session
@@ -36,7 +36,16 @@ def compiled_in_a_hurry():
 def maze():
     """A pointmaze with an exact model, everything compiled."""
     server = Server([exact("pointmaze-medium")], QUICK, Door(port=0))
-    server.wait("samples", "plans", "painting", "behaviour")
+    server.wait("samples", "paper", "painting", "behaviour")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="package")
+def bridges():
+    """The maze with what walks through it know: painting and the rest may still compile."""
+    server = Server([bridged("pointmaze-medium")], QUICK, Door(port=0))
+    server.wait("samples", "bridge")
     yield server
     server.stop()
 
@@ -45,7 +54,7 @@ def maze():
 def cubes():
     """Two cubes on a table, with a model that drifts; painting may still compile."""
     server = Server([drifting("cube-2")], QUICK, Door(port=0))
-    server.wait("samples", "plans")
+    server.wait("samples", "paper")
     yield server
     server.stop()
 
@@ -53,7 +62,7 @@ def cubes():
 @pytest.fixture(scope="module")
 def door():
     """The maze again, compiling nothing: for what is refused before anything is computed."""
-    names = ("samples", "plans", "painting", "behaviour")
+    names = ("samples", "paper", "painting", "behaviour")
     with pytest.MonkeyPatch.context() as patch:
         nothing = [Program(name, lambda: None, first=True) for name in names]
         patch.setattr(Session, "programs", lambda self: nothing)

@@ -6,12 +6,13 @@ import time
 
 import httpx
 
+from jumpyworld.viewer.candidates import Effort
 from jumpyworld.viewer.engine import Engine
 from jumpyworld.viewer.server import make_server
-from jumpyworld.viewer.thinking import Effort
 
 QUICK = Effort(8, ((8, 4), (4, 8), (2, 16)), ode_steps=1, explained=8, samples=32)
-HORIZONS = {"horizons": [50, 50, 100, 100], "discount": 0.995}
+HORIZONS = {"proposal": "paper", "horizons": [50, 50, 100, 100], "discount": 0.995}
+BRIDGES = {"proposal": "bridge", "horizons": [150] * 6, "discount": 0.998}
 
 
 class Server:

@@ -9,12 +9,16 @@ walks to a random free cell, as the data of navigation do.
 z, and nothing is learnt of the simulator.
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jumpyworld import domains
 from jumpyworld.loading import LoadedPolicy, load_policy
+from jumpyworld.planning import GoalFeatures, find_places
 from jumpyworld.policies import ScriptedGoalPolicy
 from jumpyworld.policies.scripted import STEP
 from jumpyworld.viewer.opened import Opened
@@ -56,6 +60,35 @@ def exact(name="pointmaze-medium", number=0):
         policy.policy, ScriptedGoalPolicy(domain.grid), jnp.asarray(places, jnp.float32)
     )
     return Opened(f"m{number}", f"{domain.alias} · exact", domain, policy, model, True)
+
+
+def walks(domain, number=30, steps=300, seed=0):
+    """Return walks of the scripted policy from one random free cell to the next, and their ends."""
+    rng, walker = np.random.default_rng(seed), ScriptedGoalPolicy(domain.grid)
+    cells = np.asarray([domain.grid.centre_of(c) for c in domain.grid.free_cells], np.float32)
+
+    def step(carry, key):
+        x, goals = carry
+        arrived = jnp.abs(x - goals).max(-1) < 0.5
+        drawn = jax.random.randint(key, arrived.shape, 0, len(cells))
+        goals = jnp.where(arrived[:, None], jnp.asarray(cells)[drawn], goals)
+        return (x + STEP * walker.sample(key, x, goals), goals), x
+
+    begin = jnp.asarray(cells[rng.integers(0, len(cells), (2, number))])
+    keys = jax.random.split(jax.random.key(seed), steps)
+    rows = jax.lax.scan(step, (begin[0], begin[1]), keys)[1]
+    rows = np.asarray(rows).swapaxes(0, 1).reshape(-1, 2)
+    return rows, np.arange(1, number + 1) * steps - 1
+
+
+def known(domain):
+    rows, ends = walks(domain)
+    return find_places(rows, ends, GoalFeatures(domain), number=40)
+
+
+def bridged(name="pointmaze-medium", number=0):
+    opened = exact(name, number)
+    return dataclasses.replace(opened, known=known(opened.domain))
 
 
 class Drift(eqx.Module):

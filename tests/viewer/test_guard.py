@@ -221,10 +221,43 @@ def test_the_queue_is_short_and_recovers(door):
 
 def test_before_it_is_ready_it_says_so(door):
     session = door.engine.session("m0")
-    session.compiled.discard("plans")
+    session.compiled.discard("paper")
     try:
         answer = door.post("plan", {"model": "m0", "seed": 0, **HORIZONS})
         assert answer.status_code == 503 and "compiling" in answer.json()["error"]
         assert answer.headers["retry-after"] == "1"
     finally:
-        session.compiled.add("plans")
+        session.compiled.add("paper")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/api/nothing", 404),
+        ("POST", "/api/nothing", 404),
+        ("GET", "/api/plan", 405),
+        ("PUT", "/api/plan", 405),
+        ("POST", "/api/status", 405),
+        ("GET", "/api/play", 404),
+        ("GET", "/api/", 404),
+    ],
+)
+def test_unknown_requests_and_wrong_methods_are_json_too(door, method, path, status):
+    answer = door.http.request(method, path, headers={"content-type": "application/json"})
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/json" and answer.json()["error"]
+    if status == 405:
+        assert answer.headers["allow"] in answer.json()["error"]
+
+
+def test_outside_of_the_requests_nothing_is_json(door):
+    answer = door.http.get("/nothing")
+    assert answer.status_code == 404 and answer.headers["content-type"].startswith("text/plain")
+
+
+def test_a_defect_of_ours_is_json_and_tells_nothing(door, monkeypatch, caplog):
+    session = door.engine.session("m0")
+    monkeypatch.setattr(session, "reset", lambda *_: 1 / 0)
+    answer = door.post("reset", {"model": "m0", "task": 1, "seed": 0})
+    assert answer.status_code == 500
+    assert "ZeroDivisionError" in answer.json()["error"] and "division" not in answer.text

@@ -22,7 +22,8 @@ def started(maze):
 def test_the_scene_says_what_to_draw(maze):
     scene = maze.ask("scene")
     assert scene["kind"] == "maze" and np.shape(scene["free"]) == (8, 8)
-    assert scene["longest"] == pytest.approx(250) and len(scene["horizons"]) == 4
+    assert scene["longest"] == pytest.approx(250) and scene["proposals"][0]["name"] == "paper"
+    assert len(scene["proposals"]) == 1 and len(scene["proposals"][0]["horizons"]) == 4
     assert scene["state"]["objects"] and scene["trail"]
 
 
@@ -125,7 +126,7 @@ def test_walls_and_horizons_are_refused_with_a_reason(maze):
     assert answer.status_code == 422 and "wall" in answer.json()["error"]
     too_long = {"model": "m0", "source": "goal", "horizon": 5000, "seed": 0}
     assert "250 steps" in maze.post("samples", too_long).json()["error"]
-    long = {"model": "m0", "seed": 0, "horizons": [50, 50, 100, 100], "discount": 0.9}
+    long = {"model": "m0", "seed": 0, **HORIZONS, "discount": 0.9}
     answer = maze.post("plan", long)
     assert answer.status_code == 422 and "longer than" in answer.json()["error"]
 
@@ -145,7 +146,12 @@ def test_cubes_are_seen_from_above(cubes):
     assert len(scene["state"]["effector"]) == 2
     moved = [[0.4, 0.1], [0.45, -0.1]]
     assert np.allclose(cubes.ask("goal", places=moved)["state"]["goal"], moved, atol=1e-3)
-    usual = {"horizons": scene["horizons"], "discount": scene["discount"]}
+    (usual,) = scene["proposals"]
+    usual = {
+        "proposal": usual["name"],
+        "horizons": usual["horizons"],
+        "discount": usual["discount"],
+    }
     plan = cubes.ask("plan", seed=0, **usual)["plan"]
     assert np.shape(plan["chain"]) == (3, 2, 2) and plan["value"] > 0
     answer = cubes.ask("step", count=2, replan_every=1, seed=0, **usual)

@@ -172,3 +172,60 @@ def test_cubes_from_above(browser, cubes):
     settle(browser)
     browser.screenshot(SHOTS / "cubes.png")
     assert browser.errors == []
+
+
+def choose(page, selector, value):
+    """Choose an option, or move a slider."""
+    page.value(
+        f"(() => {{ const e = document.querySelector('{selector}'); e.value = '{value}';"
+        " for (const kind of ['input', 'change']) e.dispatchEvent(new Event(kind)); })()"
+    )
+    settle(page)
+
+
+def test_bridges_come_first_and_give_way_to_painting(browser, bridges):
+    bridges.ask("reset", task=1, seed=0)
+    bridges.ask("place", start=[0.0, 0.0])
+    bridges.ask("goal", places=[[20.0, 12.0]])
+    browser.errors.clear()
+    browser.resize(1280, 800)
+    browser.open(bridges.base)
+    browser.wait(f"{IDLE} && document.body.dataset.samples")
+    proposal = "document.getElementById('proposal')"
+    segments = "document.querySelectorAll('.segment').length"
+    assert browser.value(f"{proposal}.value") == "bridge" and browser.value(segments) == 7
+    assert "Following this chain is worth" in text(browser, "#why")
+    browser.screenshot(SHOTS / "bridges.png")
+
+    browser.press("[data-tool=paint]")
+    browser.click(*pixel(browser, 4, 8))
+    settle(browser)
+    assert browser.value(f"{proposal}.value") == "paper" and browser.value(segments) == 5
+    assert browser.value(f"{proposal}.querySelector('[value=bridge]').disabled")
+    assert "a painted reward has none" in text(browser, "#proposal-note")
+    browser.screenshot(SHOTS / "bridges-painted.png")
+    browser.press("[data-tool=erase]")
+    browser.click(*pixel(browser, 4, 8))
+    settle(browser)
+    assert browser.value(f"{proposal}.value") == "bridge" and browser.value(segments) == 7
+    assert text(browser, "#proposal-note") == ""
+
+    choose(browser, "#proposal", "paper")
+    assert browser.value(segments) == 5 and "Following" in text(browser, "#why")
+    choose(browser, "#overall", 0.05)
+    assert "Every value is zero" in text(browser, "#why")
+    assert "What helps: bridges above" in text(browser, "#why")
+    assert browser.value("document.querySelector('.why').classList.contains('nothing')")
+    browser.screenshot(SHOTS / "every-value-zero.png")
+    choose(browser, "#proposal", "bridge")  # whose sliders nobody touched
+    assert "Following" in text(browser, "#why")
+    browser.press("#step")
+    browser.wait("document.body.dataset.step === '1'")
+    settle(browser)
+    assert text(browser, "#notice") == "" and browser.errors == []
+
+
+def test_without_data_the_page_names_the_flag(page):
+    offered = page.value("document.getElementById('proposal').innerText")
+    assert "the paper's" in offered and "--precedents DATA" in offered
+    assert page.value("document.getElementById('proposal').value") == "paper"

@@ -2,12 +2,17 @@
 
 import dataclasses
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+if TYPE_CHECKING:
+    from jumpyworld.domains import Domain
+    from jumpyworld.planning import Places, Traces
+
 # jumpy view
-# jumpy view runs/gcbc runs/ghm
+# jumpy view runs/gcbc runs/ghm --precedents data/large
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +26,10 @@ class View:
     checkpoint: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Folders of geometric horizon models and of their policies, in any order (default: the weights
     that ship with the package)."""
+    precedents: Path | None = None
+    """A data set of the models' domain, or a file of places: candidates are then made of
+    it, as bridges (mazes) or traces (cubes), and in mazes jumps of the model that the data never
+    made are refused. The weights that ship with the package bring such a file."""
     port: int = 8642
     """Port to listen on; 0 for any free one."""
     host: str = "127.0.0.1"
@@ -30,7 +39,7 @@ class View:
     name: tuple[str, ...] = ()
     """Further host names under which the page may be asked for; needs a token."""
     candidates: int = 32
-    """Sequences proposed for a plan."""
+    """Sequences proposed for a plan; half as many bridges or traces, which are longer."""
     ode_steps: int = 4
     """Euler steps of the model while planning; samples are drawn with the model's own."""
     browser: bool = False
@@ -46,14 +55,31 @@ class View:
             from jumpyworld.viewer.server import serve
         except ImportError as error:
             raise MissingExtraError(error.name or "starlette", "viewer") from error
+        from jumpyworld.viewer.candidates import Effort
         from jumpyworld.viewer.engine import Engine
         from jumpyworld.viewer.guard import Door
         from jumpyworld.viewer.opened import open_models
-        from jumpyworld.viewer.thinking import Effort
 
         door = Door(self.host, self.port, self.token, self.name)
         models = open_models(self.checkpoint, lambda text: print(text, file=sys.stderr))
+        if self.precedents is not None:
+            known = {model.domain.name: self._known(model.domain) for model in models}
+            models = [dataclasses.replace(m, known=known[m.domain.name]) for m in models]
         serve(Engine(models, Effort.of(self.candidates, self.ode_steps)), door, self._announce)
+
+    def _known(self, domain: "Domain") -> "Places | Traces":
+        """Return what the data know of a domain."""
+        from jumpyworld.cli.models import load_places, load_traces
+        from jumpyworld.domains import MazeDomain
+        from jumpyworld.planning.precedents import SHARE
+        from jumpyworld.viewer.known import read_places
+
+        assert self.precedents is not None
+        if self.precedents.suffix == ".safetensors":
+            return read_places(self.precedents, domain)
+        if isinstance(domain, MazeDomain):
+            return load_places(self.precedents, domain, SHARE)[0]
+        return load_traces(self.precedents, domain)[0]
 
     def _announce(self, address: str) -> None:
         print(f"jumpy view: {address}  (Ctrl-C ends it)", flush=True)

@@ -1,6 +1,8 @@
 """The browser page: click a goal, see the model's samples, the candidates and the chosen plan.
 
     opened    which models: folders to a policy with its model
+    known     what data know of a maze, kept in a small file
+    candidates where a plan's candidates come from
     scene     what is drawn, and how a click becomes a goal
     stage     the real environment
     thinking  samples and plans, compiled once per shape

@@ -2,13 +2,14 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 
 from jumpyworld.errors import JumpyError
@@ -53,7 +54,8 @@ def make_app(engine: Engine, door: Door, *, warm_up: bool = True) -> Guard:
         *(Route(f"/api/{n}", _post(engine, r), methods=["POST"]) for n, r in REQUESTS.items()),
         WebSocketRoute("/api/play", play_route(engine, door)),
     ]
-    return Guard(Starlette(routes=routes, lifespan=lifespan), door)
+    handlers: dict[Any, Any] = {HTTPException: _not_there, Exception: _defect}
+    return Guard(Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers), door)
 
 
 # What each request does: reads its fields, and returns the work to be done in turn.
@@ -90,16 +92,18 @@ def _samples(session: Session, fields: Fields) -> Work:
 
 
 def _plan(session: Session, fields: Fields) -> Work:
-    horizons = fields.horizons(session.segments)
+    proposal = fields.word("proposal", session.proposals)
+    horizons = fields.horizons(session.segments(proposal))
     seed = fields.integer("seed", 0, SEED)
-    return lambda: session.plan(horizons, seed)
+    return lambda: session.plan(proposal, horizons, seed)
 
 
 def _step(session: Session, fields: Fields) -> Work:
-    horizons = fields.horizons(session.segments)
+    proposal = fields.word("proposal", session.proposals)
+    horizons = fields.horizons(session.segments(proposal))
     count, every = fields.integer("count", 1, 50), fields.integer("replan_every", 1, 1000)
     seed = fields.integer("seed", 0, SEED)
-    return lambda: session.advance(count, horizons, every, seed)
+    return lambda: session.advance(count, proposal, horizons, every, seed)
 
 
 def _frame(session: Session, fields: Fields) -> Work:
@@ -154,7 +158,29 @@ def _status(engine: Engine) -> Any:
     return answer
 
 
-def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+# The page reads every answer below /api as JSON: errors of the routes themselves are no exception.
+
+
+async def _not_there(request: Request, error: HTTPException) -> Response:
+    if not _is_api(request):
+        return PlainTextResponse(error.detail, error.status_code, error.headers)
+    if error.status_code == 405 and error.headers:
+        method = error.headers.get("Allow", "another method")
+        return _error(405, f"{request.method}: this is asked by {method}", dict(error.headers))
+    return _error(error.status_code, f"{request.url.path}: no such request", error.headers)
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    # Its traceback goes where the server was started; whoever asks learns no more than its kind.
+    text = f"a defect of the server ({type(error).__name__}); its terminal says more"
+    return _error(500, text) if _is_api(request) else PlainTextResponse(text, 500)
+
+
+def _is_api(request: Request) -> bool:
+    return request.url.path.startswith("/api/")
+
+
+def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
     line = " ".join(text.split())[:500]
     return JSONResponse({"error": line}, status, headers)
 

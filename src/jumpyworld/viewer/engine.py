@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from jumpyworld.viewer.candidates import Effort
 from jumpyworld.viewer.opened import Opened
 from jumpyworld.viewer.session import NotReadyError, Program, Session
-from jumpyworld.viewer.thinking import Effort
 
 T = TypeVar("T")
 WAITING = 6

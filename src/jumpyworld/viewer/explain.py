@@ -4,24 +4,41 @@ Shapes: M candidates, K segments, k objects, N chains.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jumpyworld.planning import (
     Plan,
-    Task,
     discounts_of_horizons,
     gsp_weights,
     switching_probabilities,
 )
-from jumpyworld.viewer.thinking import Compared, Horizons, Thinker
+from jumpyworld.viewer.candidates import AbstractSource, Horizons
+from jumpyworld.viewer.thinking import Compared, Thinker
+
+
+class Asked(NamedTuple):
+    """What a plan was asked for.
+
+    Attributes:
+        source: where candidates come from.
+        horizons: of the segments, and the discount.
+        painted: whether the reward is painted, rather than a goal to reach.
+        remembers: whether sequences of a last plan stand among the candidates.
+    """
+
+    source: AbstractSource
+    horizons: Horizons
+    painted: bool
+    remembers: bool
 
 
 def plan_as_values(
-    thinker: Thinker, task: Task, horizons: Horizons, plan: Plan, compared: Compared
+    thinker: Thinker, asked: Asked, plan: Plan, compared: Compared
 ) -> dict[str, Any]:
     """Return everything that the page shows of a plan."""
+    horizons = asked.horizons
     places = thinker.scene.places
     values, spent = np.asarray(plan.candidate_values), np.asarray(plan.spent)
     chosen, sequence = int(plan.chosen), np.asarray(plan.z)
@@ -35,7 +52,7 @@ def plan_as_values(
         "candidates": {
             "places": rounded(places(np.asarray(plan.candidates))),
             "values": [number(value) for value in values],
-            "kinds": thinker.kinds(task),
+            "kinds": asked.source.kinds(not asked.painted, asked.remembers),
             "rounds": (spent > 0).sum(0).tolist(),
         },
         "rounds": _rounds(spent, values, thinker, len(sequence)),
@@ -45,17 +62,23 @@ def plan_as_values(
     betas = discounts_of_horizons(horizons.segments)
     weights = gsp_weights(betas, horizons.discount)
     answer["segments"] = _segments(horizons, betas, weights, compared.rewards.mean(-1))
-    answer["why"] = why(answer, np.einsum("skn,k->sn", compared.rewards, weights), compared)
+    chains = np.einsum("skn,k->sn", compared.rewards, weights)
+    answer["why"] = why(answer, chains, compared, asked.painted)
+    if answer["all_zero"]:
+        answer["why"]["words"] = _nothing(asked, list(thinker.sources.values()))
     return answer
 
 
-def why(plan: dict[str, Any], chains: np.ndarray, compared: Compared) -> dict[str, Any]:
+def why(
+    plan: dict[str, Any], chains: np.ndarray, compared: Compared, painted: bool
+) -> dict[str, Any]:
     """Return the chosen sequence beside the runner-up and the base policy's own, with words.
 
     Args:
         plan: what is known of it so far.
         chains: values of fresh chains of the three, with the same noise [3, N].
         compared: where they come from.
+        painted: whether the reward is painted.
     """
     rivals: dict[str, Any] = {}
     runner_up = compared.runner_up
@@ -74,16 +97,32 @@ def why(plan: dict[str, Any], chains: np.ndarray, compared: Compared) -> dict[st
         "value": number(chains[0].mean()),
         "error": number(1.96 * chains[0].std() / math.sqrt(chains.shape[1])),
     }
-    return {"fresh": fresh, **rivals, "words": _words(plan, fresh, rivals)}
+    return {"fresh": fresh, **rivals, "words": _words(plan, fresh, rivals, painted)}
 
 
-def _words(plan: dict[str, Any], fresh: dict[str, Any], rivals: dict[str, Any]) -> list[str]:
-    if plan["all_zero"]:
-        return [
-            "No candidate found any reward: the goal is farther than these horizons look, or the "
-            "model does not see a way. The base policy acts instead.",
-            "Try longer horizons, a nearer goal, or another draw.",
-        ]
+def _nothing(asked: Asked, sources: list[AbstractSource]) -> list[str]:
+    """Return what to say where no candidate is worth anything, and what helps."""
+    met, nearer = ("met the goal", "a nearer goal")
+    if asked.painted:
+        met, nearer = ("landed on a painted cell", "cells painted nearer by")
+    name = asked.source.name
+    acts = f"The first {name} is followed: it leads towards the goal."
+    if not asked.source.needs_goal:
+        acts = "The first of them is followed." if asked.painted else "The base policy acts alone."
+    helps = ["longer horizons below", nearer, "another draw (D)", "more --candidates at the start"]
+    if not (asked.painted or asked.source.needs_goal):
+        found = [f"{source.name}s above" for source in sources if source.needs_goal]
+        helps = [*(found or ["ways that data know (start with --precedents DATA)"]), *helps]
+    return [
+        f"Every value is zero: none of the chains of jumps that the model drew {met}, so that no "
+        f"candidate can be told from another. {acts}",
+        f"What helps: {', '.join(helps[:-1])}, or {helps[-1]}.",
+    ]
+
+
+def _words(
+    plan: dict[str, Any], fresh: dict[str, Any], rivals: dict[str, Any], painted: bool
+) -> list[str]:
     lines = []
     earns = [part["earns"] or 0.0 for part in plan["segments"]]
     best = int(np.argmax(np.abs(earns)))
@@ -98,7 +137,7 @@ def _words(plan: dict[str, Any], fresh: dict[str, Any], rivals: dict[str, Any]) 
     if kind == "base":
         lines.append("The base policy's own sequence won: here composing adds nothing.")
     else:
-        alone = "alone" if "base" in plan["candidates"]["kinds"] else "aimed at the best cell"
+        alone = "aimed at the best cell" if painted else "alone"
         lines.append(f"The base policy {alone}: {_versus(rivals['base'])}.")
     return lines
 

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from jumpyworld.errors import JumpyError
-from jumpyworld.viewer.thinking import Horizons
+from jumpyworld.viewer.candidates import Horizons
 
 MOST_CELLS = 2000
 MOST_OBJECTS = 8

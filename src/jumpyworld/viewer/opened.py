@@ -5,7 +5,7 @@ folders may come in any order, and a model without its policy is refused by name
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from jumpyworld import domains, loading
 from jumpyworld.domains import Domain
 from jumpyworld.errors import CheckpointError, ConfigError
 from jumpyworld.loading import LoadedPolicy
+from jumpyworld.planning import Places, Traces
 from jumpyworld.storage import manifest, runs
+from jumpyworld.viewer.known import demo_places, read_places
 
 HOW_TO_TRAIN = (
     "no demo weights are installed; train a policy and its model, then name both: "
@@ -36,6 +38,7 @@ class Opened:
         policy: pi, and the whole hierarchy where ``policy`` is the low level of one.
         ghm: the geometric horizon model.
         has_behaviour: whether the unconditional model was trained and needs no action.
+        known: what data know of the domain, for candidates made of them; None for none.
     """
 
     id: str
@@ -44,6 +47,12 @@ class Opened:
     policy: LoadedPolicy
     ghm: Any
     has_behaviour: bool
+    known: Places | Traces | None = None
+
+    @property
+    def longest(self) -> float:
+        """Mean steps of the longest jump that the model was trained for."""
+        return 1 / (1 - float(self.ghm.gamma_max))
 
 
 def demo_folders() -> list[str]:
@@ -64,9 +73,9 @@ def open_models(sources: Sequence[str], warn: runs.Warn = runs.python_warning) -
         CheckpointError: a folder cannot be loaded, or a model's policy is not among them.
         ConfigError: there is nothing to open.
     """
-    folders = list(sources) or demo_folders()
-    if not folders:
-        raise ConfigError(HOW_TO_TRAIN)
+    if not sources:
+        return _demo(warn)
+    folders = list(sources)
     documents = {folder: loading.describe(folder, warn) for folder in folders}
     models = [f for f in folders if documents[f]["kind"] == "ghm"]
     others = [f for f in folders if documents[f]["kind"] in loading.POLICIES]
@@ -86,6 +95,17 @@ def open_models(sources: Sequence[str], warn: runs.Warn = runs.python_warning) -
         _join(f"m{number}", folder, documents[folder], policies, warn)
         for number, folder in enumerate(models)
     ]
+
+
+def _demo(warn: runs.Warn) -> list[Opened]:
+    """Open what ships with the package, with what its data know."""
+    folders, places = demo_folders(), demo_places()
+    if not folders:
+        raise ConfigError(HOW_TO_TRAIN)
+    models = open_models(folders, warn)
+    if places is None:
+        return models
+    return [replace(model, known=read_places(places, model.domain)) for model in models]
 
 
 def _join(

@@ -1,6 +1,7 @@
 """The stream of a playing environment: a websocket on which frames come at a chosen pace.
 
-    browser: {"token", "model", "horizons", "discount", "replan_every", "seed", "speed"}
+    browser: {"token", "model", "proposal", "horizons", "discount", "replan_every", "seed",
+             "speed"}
     server:  {"state", "moved", "plan"?, "total_ms"} again and again; {"done": why} at the end
     browser: {"speed": s} changes the pace; closing the socket stops the stage
 
@@ -59,7 +60,8 @@ class _Player:
             return
         fields = Fields(wish)
         session = self._engine.session(fields.word("model", tuple(self._engine.models)))
-        horizons = fields.horizons(session.segments)
+        proposal = fields.word("proposal", session.proposals)
+        horizons = fields.horizons(session.segments(proposal))
         every, seed = fields.integer("replan_every", 1, 1000), fields.integer("seed", 0, 2**31 - 1)
         self._speed = fields.real("speed", 1, FASTEST)
         fields.end()
@@ -70,7 +72,7 @@ class _Player:
                 begin = time.perf_counter()
                 count = max(1, round(self._speed / FRAMES))
                 frame = await self._engine.run(
-                    lambda n=count: session.advance(n, horizons, every, seed)
+                    lambda n=count: session.advance(n, proposal, horizons, every, seed)
                 )
                 total = time.perf_counter() - begin
                 await self._socket.send_json({**frame, "total_ms": round(1e3 * total, 1)})

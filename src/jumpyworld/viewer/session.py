@@ -15,11 +15,12 @@ import numpy as np
 from jumpyworld.domains import CubeDomain
 from jumpyworld.errors import PlanError
 from jumpyworld.planning import CompPlan, Plan, Task
-from jumpyworld.viewer.explain import number, plan_as_values, rounded
+from jumpyworld.viewer.candidates import AbstractSource, Effort, Horizons
+from jumpyworld.viewer.explain import Asked, number, plan_as_values, rounded
 from jumpyworld.viewer.opened import Opened
 from jumpyworld.viewer.scene import scene_of
 from jumpyworld.viewer.stage import Stage
-from jumpyworld.viewer.thinking import Effort, Horizons, Thinker
+from jumpyworld.viewer.thinking import Thinker
 
 Source = Literal["goal", "plan", "behaviour"]
 TRAIL = 4000  # places kept of the way taken
@@ -56,25 +57,52 @@ class Session:
 
     def programs(self) -> list[Program]:
         """Return what is compiled: first what the page cannot do without, then the rest."""
-        usual = self.thinker.usual_horizons()
         state, goal = self.stage.observation, self._goal
         paint = self.thinker.paint_task(np.zeros(self.scene.free.shape, np.float32))
+        first, *others = self.thinker.sources.values()
 
-        def try_plan(task: Task) -> None:
-            plan, _, planner = self.thinker.plan(0, state, task, goal, usual, None)
+        def try_plan(source: AbstractSource, task: Task) -> None:
+            plan, _, planner = self.thinker.plan(0, state, task, goal, source, source.usual, None)
             planner.follow(jax.random.key(0), jnp.asarray(state), plan)
 
         def sample(z: np.ndarray | None) -> None:
-            self.thinker.samples(0, state, z, usual.segments[0])
+            self.thinker.samples(0, state, z, first.usual.segments[0])
 
+        def to_goal(source: AbstractSource, at_once: bool) -> Program:
+            task = self.thinker.goal_task(goal)
+            return Program(source.name, lambda: try_plan(source, task), first=at_once)
+
+        paper = self.thinker.sources["paper"]
         listed = [
             Program("samples", lambda: sample(goal), first=True),
-            Program("plans", lambda: try_plan(self.thinker.goal_task(goal)), first=True),
-            Program("painting", lambda: try_plan(paint), first=False),
+            to_goal(first, True),
+            Program("first task", self.begin, first=True),
+            *(to_goal(source, False) for source in others),
+            Program("painting", lambda: try_plan(paper, paint), first=False),
         ]
         if self.opened.has_behaviour:
             listed.append(Program("behaviour", lambda: sample(None), first=False))
+        listed.append(Program("precedents", first.prepare, first=False))
         return listed
+
+    def begin(self) -> None:
+        """Go to the task with a plan that is worth most more than the base policy alone.
+
+        Where no task has a plan, to the first. The page's first plan has the same seed, and is the
+        plan that was found here.
+        """
+        source, gains = self.thinker.first, dict[int, float]()
+        for task in (1, 2, 3, 4, 5):
+            self.reset(task, 0)
+            goal, state = self._goal, self.stage.observation
+            asked = self.thinker.goal_task(goal)
+            plan, compared, planner = self.thinker.plan(
+                0, state, asked, goal, source, source.usual, None
+            )
+            if float(plan.value) > 0:
+                chosen, _, base = compared.rewards.mean(-1) @ np.asarray(planner.weights)
+                gains[task] = float(chosen - base)
+        self.reset(max(gains, key=lambda task: gains[task], default=1), 0)
 
     def need(self, program: str) -> None:
         """Raise NotReadyError where a program is not compiled yet: waiting would block the page."""
@@ -82,27 +110,32 @@ class Session:
             raise NotReadyError(f"{program}: still compiling, one moment")
 
     @property
-    def segments(self) -> int:
-        """Number of horizons in a request, as compiled."""
-        return len(self.thinker.usual_horizons().segments)
+    def proposals(self) -> tuple[str, ...]:
+        """Where candidates can come from, the first choice first."""
+        return tuple(self.thinker.sources)
+
+    def segments(self, proposal: str) -> int:
+        """Return the number of horizons in a request, as compiled."""
+        return len(self.thinker.sources[proposal].usual.segments)
 
     def describe(self) -> dict[str, Any]:
         """Return what the page needs to draw itself."""
-        usual, effort = self.thinker.usual_horizons(), self.thinker.effort
         return {
             **self.scene.describe(),
             "id": self.opened.id,
             "title": self.opened.title,
             "policy": self.opened.policy.name,
-            "horizons": list(usual.segments),
-            "discount": usual.discount,
-            "longest": self.thinker.longest,
+            "proposals": [
+                {
+                    "name": source.name,
+                    "horizons": list(source.usual.segments),
+                    "discount": source.usual.discount,
+                    "needs_goal": source.needs_goal,
+                }
+                for source in self.thinker.sources.values()
+            ],
+            "longest": self.opened.longest,
             "has_behaviour": self.opened.has_behaviour,
-            "effort": {
-                "candidates": len(self.thinker.kinds(self._task)),
-                "rounds": [list(pair) for pair in effort.rounds],
-                "ode_steps": effort.ode_steps,
-            },
             **self.state(),
             "trail": rounded(self._trail),
         }
@@ -165,8 +198,8 @@ class Session:
 
     def samples(self, source: Source, horizon: float, seed: int) -> dict[str, Any]:
         """Return the model's samples from the state now, for one discount."""
-        if horizon > self.thinker.longest * (1 + 1e-6):
-            raise PlanError(f"horizon: the model was trained up to {self.thinker.longest:g} steps")
+        if horizon > self.opened.longest * (1 + 1e-6):
+            raise PlanError(f"horizon: the model was trained up to {self.opened.longest:g} steps")
         if source == "plan" and self._plan is None:
             raise PlanError("source: there is no plan yet")
         if source == "behaviour" and not self.opened.has_behaviour:
@@ -180,20 +213,30 @@ class Session:
         took = time.perf_counter() - begin
         return {"samples": rounded(self.scene.places(found)), "ms": number(1e3 * took, 1)}
 
-    def plan(self, horizons: Horizons, seed: int) -> dict[str, Any]:
+    def plan(self, proposal: str, horizons: Horizons, seed: int) -> dict[str, Any]:
         """Plan from the state now; nothing moves."""
-        self.need("plans" if self._field is None else "painting")
-        task, begin = self._task, time.perf_counter()
+        source = self.thinker.sources[proposal]
+        if self._field is not None and source.needs_goal:
+            raise PlanError(
+                f"proposal: a {proposal} leads to a goal, and a painted reward has none; erase it, "
+                "or let candidates be the paper's"
+            )
+        self.need(proposal if self._field is None else "painting")
+        if proposal != self._proposal:  # its sequences have another length
+            self._memory, self._proposal = None, proposal
+        task, memory, begin = self._task, self._memory, time.perf_counter()
         plan, compared, planner = self.thinker.plan(
-            seed, self.stage.observation, task, self._base, horizons, self._memory
+            seed, self.stage.observation, task, self._base, source, horizons, memory
         )
         took = time.perf_counter() - begin
         self._plan, self._planner, self._planned_at = plan, planner, self.stage.steps
-        values = plan_as_values(self.thinker, task, horizons, plan, compared)
-        return {"plan": {**values, "seed": seed, "ms": number(1e3 * took, 1)}}
+        remembers = memory is not None and bool(memory.valid)
+        asked = Asked(source, horizons, self._field is not None, remembers)
+        values = plan_as_values(self.thinker, asked, plan, compared)
+        return {"plan": {**values, "proposal": proposal, "seed": seed, "ms": number(1e3 * took, 1)}}
 
     def advance(
-        self, count: int, horizons: Horizons, replan_every: int, seed: int
+        self, count: int, proposal: str, horizons: Horizons, replan_every: int, seed: int
     ) -> dict[str, Any]:
         """Step the real environment, planning anew every few steps.
 
@@ -207,8 +250,9 @@ class Session:
                 break
             key = jax.random.fold_in(jax.random.key(seed), self.stage.steps)
             stale = self.stage.steps - self._planned_at >= replan_every
+            stale |= proposal != self._proposal
             if self._plan is None or self._planner is None or stale:
-                answer |= self.plan(horizons, (seed + self.stage.steps) % 2**31)
+                answer |= self.plan(proposal, horizons, (seed + self.stage.steps) % 2**31)
                 if self._plan is None:  # for the type checker: a plan was just made
                     break
                 self._memory, action = self._plan.memory, self._plan.action
@@ -271,4 +315,5 @@ class Session:
         self._plan: Plan | None = None
         self._planner: CompPlan | None = None
         self._memory: Any = None
+        self._proposal: str | None = None
         self._planned_at = 0

@@ -10,7 +10,6 @@ runner-up and of the base policy's own sequence, with the same noise for all thr
 Shapes: N chains, K segments, k objects, d state, dz policy encoding.
 """
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,62 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.domains import MazeDomain
-from jumpyworld.planning import (
-    AbstractProposal,
-    CompPlan,
-    Elimination,
-    GoalProposal,
-    HighLevelProposal,
-    Memory,
-    MixtureProposal,
-    Plan,
-    Task,
-    UnconditionalProposal,
-    goal_task,
-    planning_preset,
-)
+from jumpyworld.planning import CompPlan, Memory, Plan, Task, goal_task
 from jumpyworld.planning.estimate import Question, chain_states
 from jumpyworld.planning.repertoire import Repertoire
+from jumpyworld.viewer.candidates import AbstractSource, Effort, Horizons, sources_of
 from jumpyworld.viewer.opened import Opened
 from jumpyworld.viewer.scene import AbstractScene
-
-REMEMBERED = 2  # sequences of the last plan that stand among the next one's candidates
-
-
-@dataclass(frozen=True)
-class Effort:
-    """What a plan may cost; everything here is part of a compiled shape.
-
-    The defaults are what one core plans in about 130 ms with a network of 128.
-
-    Attributes:
-        candidates: M, without the base policy's and the remembered ones.
-        rounds: (count, chains) of each round of the search.
-        ode_steps: of the model while planning.
-        explained: fresh chains for each of the three sequences that are compared.
-        samples: shown for one discount.
-    """
-
-    candidates: int = 32
-    rounds: tuple[tuple[int, int], ...] = ((32, 6), (6, 20), (2, 48))
-    ode_steps: int = 4
-    explained: int = 40
-    samples: int = 256
-
-    @classmethod
-    def of(cls, candidates: int, ode_steps: int) -> "Effort":
-        """Return the usual effort for a number of candidates."""
-        fewer = max(2, candidates // 5)
-        return cls(candidates, ((candidates, 6), (fewer, 20), (2, 48)), ode_steps)
-
-
-@dataclass(frozen=True)
-class Horizons:
-    """Mean steps of each segment, and the global discount."""
-
-    segments: tuple[float, ...]
-    discount: float
 
 
 class Compared(NamedTuple):
@@ -98,21 +47,13 @@ class Thinker:
         """Keep them; nothing is compiled yet."""
         self.opened, self.scene = opened, scene
         self.effort = Effort() if effort is None else effort
-        self.longest = 1 / (1 - float(opened.ghm.gamma_max))
-        self._empty: dict[str, Memory | None] = {}
+        self.sources = {source.name: source for source in sources_of(opened, self.effort)}
+        self._empty: dict[tuple[str, bool], Memory | None] = {}
 
-    def usual_horizons(self) -> Horizons:
-        """Return what the page begins with, within what the model was trained for."""
-        domain = self.opened.domain
-        if isinstance(domain, MazeDomain):
-            # Four segments are what two cores plan in time; a shorter overall horizon than the
-            # paper's thousand steps lets those four hold most of the weight.
-            wanted, discount = (50.0, 50.0, 100.0, 100.0), 0.995
-        else:
-            preset = planning_preset(domain.name, self.opened.policy.name)
-            wanted, discount = preset.horizons, preset.discount
-        overall = 1 / (1 - discount)
-        return Horizons(tuple(min(h, self.longest, overall) for h in wanted), discount)
+    @property
+    def first(self) -> AbstractSource:
+        """Where candidates come from when the page opens."""
+        return next(iter(self.sources.values()))
 
     def samples(
         self,
@@ -142,6 +83,7 @@ class Thinker:
         state: np.ndarray,
         task: Task,
         base: np.ndarray,
+        source: AbstractSource,
         horizons: Horizons,
         memory: Memory | None,
     ) -> tuple[Plan, Compared, CompPlan]:
@@ -152,12 +94,13 @@ class Thinker:
             state: from where [d].
             task: of ``goal_task`` or ``paint_task``.
             base: the base policy's z: the goal, or the best painted place [d].
+            source: of the candidates.
             horizons: of the segments, and the discount.
-            memory: of the last plan for the same task, if there is one.
+            memory: of the last plan for the same task and source, if there is one.
         """
-        planner = self.planner(task, base, horizons)
+        planner = source.planner(has_goal(task), base, horizons)
         # A plan without memory has the shapes of one with it: nothing else is ever compiled.
-        kind = "goal" if planner.include_base else "paint"
+        kind = source.name, has_goal(task)
         states, key = jnp.asarray(state, jnp.float32), jax.random.key(seed)
         if memory is None:
             if kind not in self._empty:
@@ -194,22 +137,6 @@ class Thinker:
         rewards = np.asarray(task.reward(states, np.asarray(task.goal)), np.float64)
         return Compared(rewards, states, runner_up)
 
-    def planner(self, task: Task, base: np.ndarray, horizons: Horizons) -> CompPlan:
-        """Return the planner for a task; cheap, its programs are found again."""
-        has_goal = task.goal is not None and task.goal.ndim == 1
-        return CompPlan(
-            self.opened.ghm,
-            self.opened.policy.policy,
-            horizons=horizons.segments,
-            discount=horizons.discount,
-            proposal=self._proposal(None if has_goal else base),
-            search=Elimination(self._rounds(has_goal)),
-            num_steps=self.effort.ode_steps,
-            base=self.opened.policy.whole,
-            include_base=has_goal,
-            warm_start=REMEMBERED,
-        )
-
     def goal_task(self, goal: np.ndarray) -> Task:
         """Return the task of reaching a goal."""
         return goal_task(self.opened.domain, goal)
@@ -218,50 +145,10 @@ class Thinker:
         """Return the task of collecting a painted reward."""
         return Task(self.scene.painted_reward, field)
 
-    def kinds(self, task: Task) -> list[str]:
-        """Return where each candidate comes from, in the planner's order."""
-        has_goal = task.goal is not None and task.goal.ndim == 1
-        count = self.effort.candidates
-        behaviour = count // 2 if self._mixes else 0
-        own = "high level" if self._is_high_level else "goal"
-        return (
-            ["base"] * has_goal
-            + ["remembered"] * (2 * REMEMBERED)
-            + [own] * (count - behaviour)
-            + ["behaviour"] * behaviour
-        )
 
-    def _rounds(self, has_goal: bool) -> tuple[tuple[int, int], ...]:
-        everyone = self.effort.candidates + 2 * REMEMBERED + int(has_goal)
-        (_, chains), *later = self.effort.rounds
-        return ((everyone, chains), *later)
-
-    @property
-    def _is_high_level(self) -> bool:
-        return hasattr(self.opened.policy.whole or self.opened.policy.policy, "propose")
-
-    @property
-    def _mixes(self) -> bool:
-        return self.opened.has_behaviour
-
-    def _proposal(self, aim: np.ndarray | None) -> AbstractProposal:
-        """Half on the base policy's way, half wherever the data went.
-
-        Few candidates must not miss the end of the way: where there is a goal, it is the last z.
-        """
-        ends = aim is None
-        count = self.effort.candidates
-        behaviour = count // 2 if self._mixes else 0
-        if self._is_high_level and ends:
-            whole = self.opened.policy.whole or self.opened.policy.policy
-            own: AbstractProposal = HighLevelProposal(
-                policy=whole, number=count - behaviour, append_goal=ends
-            )
-        else:
-            own = GoalProposal(count - behaviour, goal=aim, append_goal=ends)
-        if not behaviour:
-            return own
-        return MixtureProposal((own, UnconditionalProposal(behaviour, append_goal=ends)))
+def has_goal(task: Task) -> bool:
+    """Say whether a task is to reach a goal, rather than to collect what is painted."""
+    return task.goal is not None and task.goal.ndim == 1
 
 
 @eqx.filter_jit

@@ -18,7 +18,7 @@ export async function status() {
 export async function ask(name, body) {
   const answer = await fetch(`/api/${name}`, { method: "POST", headers, body: JSON.stringify(body) });
   if (answer.ok) return answer.headers.get("content-type").startsWith("image/") ? answer.blob() : answer.json();
-  const error = new Error((await answer.json()).error);
+  const error = new Error((await answer.json().catch(() => ({}))).error || `the server answered ${answer.status}`);
   error.retry = answer.status === 503;
   throw error;
 }

@@ -24,6 +24,7 @@ export function drawWhy(plan) {
     row.append(make("span", "", label), track, make("b", "", digits(value)));
     return row;
   }));
+  document.querySelector(".why").classList.toggle("nothing", plan.all_zero);
   document.getElementById("why").replaceChildren(...plan.why.words.map((line) => make("p", "", line)));
 }
 
@@ -60,7 +61,7 @@ export function drawHistogram(canvas, plan, pointed) {
     c.fillRect(x - 1.5, 2, 3, floor - 2);
   };
   const base = plan.candidates.kinds.indexOf("base");
-  if (base >= 0) mark(values[base], theme.base);
+  mark(base >= 0 ? values[base] : plan.why.base.value, theme.base);
   if (plan.why.runner_up) mark(values[plan.why.runner_up.index], theme.accent);
   if (plan.chosen >= 0) mark(values[plan.chosen], theme.plan);
   c.fillStyle = theme.line;

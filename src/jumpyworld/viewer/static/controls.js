@@ -81,6 +81,7 @@ function choose(wish, actions, tool) {
 
 function bindPanel(actions) {
   at("model").addEventListener("change", (event) => actions.model(event.target.value));
+  at("proposal").addEventListener("change", (event) => actions.propose(event.target.value));
   at("step").addEventListener("click", actions.step);
   at("play").addEventListener("click", actions.play);
   at("restart").addEventListener("click", actions.restart);

@@ -11,7 +11,7 @@ const view = {
   world: null, state: null, plan: null, samples: [], trail: [], painted: new Map(), cursor: null, focus: null,
   layers: { samples: true, candidates: true, chain: true, ghosts: true, trail: true },
 };
-const wish = { model: null, tool: "goal", horizons: [], discount: 0.99, seed: 0, source: "goal", horizon: 50 };
+const wish = { model: null, tool: "goal", proposal: "paper", horizons: [], discount: 0.99, seed: 0, source: "goal", horizon: 50 };
 const scene = new Scene(at("scene"));
 const times = {};
 let programs = new Set();
@@ -74,11 +74,10 @@ const ASK = {
     }
   },
   async plan() {
-    await compiled(view.painted.size ? "painting" : "plans");
-    const answer = await ask("plan", { model: wish.model, horizons: wish.horizons, discount: wish.discount, seed: wish.seed });
-    times.plan = answer.plan.ms;
+    await compiled(view.painted.size ? "painting" : proposal.name);
+    const answer = await ask("plan", { ...aim(), seed: wish.seed });
     times.total = answer.total_ms;
-    view.plan = answer.plan;
+    adopt(answer.plan);
     document.body.dataset.plans = String(Number(document.body.dataset.plans || 0) + 1);
   },
   async samples() {
@@ -91,9 +90,15 @@ const ASK = {
   },
 };
 
+// A plan may answer a question that is no longer asked: its segments would not fit the sliders.
+function adopt(plan) {
+  if (plan.proposal === proposal.name) { view.plan = plan; times.plan = plan.ms; }
+}
+
 function take(state) {
   view.state = state;
   view.painted = new Map((state.painted || []).map(([i, j, value]) => [`${i},${j}`, value]));
+  propose();
 }
 const say = (text) => { at("notice").textContent = text; };
 
@@ -131,6 +136,29 @@ function drawScale() {
   at("scale-high").textContent = digits(high);
 }
 
+// ---- where candidates come from: each choice has segments of its own, and keeps what the sliders made of them
+
+const CHOICES = { paper: "the paper's: from the model", bridge: "bridges: ways that the data know", trace: "traces: ways of cubes in the data" };
+let proposal = null;  // the one in force
+
+function propose() {
+  const offered = view.world.proposals, chosen = offered.find((p) => p.name === wish.proposal);
+  const painted = view.painted.size > 0;
+  const next = painted && chosen.needs_goal ? offered.find((p) => !p.needs_goal) : chosen;
+  for (const { name, needs_goal } of offered) at("proposal").querySelector(`[value=${name}]`).disabled = painted && needs_goal;
+  at("proposal-note").textContent = painted && chosen.needs_goal
+    ? `A ${chosen.name} leads to a goal, and a painted reward has none: the paper's candidates, until it is erased.` : "";
+  at("proposal").value = next.name;
+  if (next === proposal) return;
+  proposal = next;
+  document.body.dataset.proposal = next.name;
+  view.plan = null;
+  rows = makeSegments(next.horizons.length, (share) => span(share, view.world.longest), () => { readHorizons(); want("plan"); });
+  next.horizons.forEach((steps, k) => { rows[k].input.value = unspan(steps, view.world.longest); });
+  at("overall").value = unspan(1 / (1 - next.discount), OVERALL);
+  readHorizons();
+}
+
 // ---- horizons: sliders run over the logarithm
 
 const span = (share, longest) => Math.exp(share * Math.log(longest));
@@ -147,6 +175,7 @@ function readHorizons() {
     out.textContent = `${steps.toFixed(0)} steps`;
     return steps;
   });
+  Object.assign(proposal, { horizons: wish.horizons, discount: wish.discount });
 }
 
 function readSample() {
@@ -160,15 +189,19 @@ async function open(id) {
   wish.model = id;
   const world = await ask("scene", { model: id });
   Object.assign(view, { world, plan: null, samples: [], trail: world.trail });
+  at("proposal").replaceChildren(...world.proposals.map(({ name }) => new Option(CHOICES[name], name)));
+  if (world.proposals.length < 2) {
+    const missing = new Option("of data: start with --precedents DATA", "none");
+    missing.disabled = true;
+    at("proposal").add(missing);
+  }
+  proposal = null;
+  wish.proposal = world.proposals[0].name;
   take(world.state);
   start = { name: "reset", body: { task: world.state.task, seed: 0 } };
-  rows = makeSegments(world.horizons.length, (share) => span(share, world.longest), () => { readHorizons(); want("plan"); });
-  world.horizons.forEach((steps, k) => { rows[k].input.value = unspan(steps, world.longest); });
-  at("overall").value = unspan(1 / (1 - world.discount), OVERALL);
   at("horizon").value = unspan(Math.min(world.longest, 50), world.longest);
   at("source").querySelector("[value=behaviour]").disabled = !world.has_behaviour;
   document.querySelector("[data-tool=start]").disabled = world.kind === "cubes";
-  readHorizons();
   readSample();
   markTask(world.state.task);
   render();
@@ -189,7 +222,11 @@ async function begin() {
       at("model").value = choice.id;
     }
     if (choice.failed) { at("veil-title").textContent = "This model cannot be shown"; at("veil-text").textContent = choice.failed; return; }
-    if (choice.drawable && shown !== choice.id) { await open(choice.id).then(() => { shown = choice.id; }).catch(() => {}); }
+    // Once more when it is ready: by then the server has chosen the task to begin with.
+    if (choice.drawable && (choice.ready || shown !== choice.id)) {
+      shown = null;
+      await open(choice.id).then(() => { shown = choice.id; }).catch(() => {});
+    }
     programs = new Set(choice.compiled);
     if (choice.ready && shown === choice.id) break;
     at("veil-text").textContent = `Compiling, once: ${now.doing} (${now.done} of ${now.of})`;
@@ -224,6 +261,7 @@ const actions = {
   redraw: () => { wish.seed = (wish.seed + 1) % 2 ** 31; want("plan", "samples"); },
   sample: () => { wish.source = at("source").value; readSample(); want("samples"); },
   overall: () => { readHorizons(); want("plan"); },
+  propose(name) { actions.pause(); wish.proposal = name; propose(); want("plan", "samples"); },
   async model(id) {
     actions.pause();
     document.body.dataset.ready = "0";
@@ -278,18 +316,19 @@ const actions = {
     const i = hit.candidate;
     const verdict = i === view.plan.chosen ? "chosen" : `in the running for ${rounds[i]} of ${view.plan.rounds.length} rounds`;
     const from = { base: "the base policy's own sequence", remembered: "kept from the last plan", goal: "proposed on the base policy's way",
-      behaviour: "proposed where the data went", "high level": "proposed by the high level" }[kinds[i]];
+      behaviour: "proposed where the data went", "high level": "proposed by the high level",
+      bridge: "a way that the data know", trace: "the way of some cube in the data" }[kinds[i]];
     return `value ${digits(values[i])} · subgoal ${hit.segment + 1} · ${verdict} · ${from}`;
   },
 };
-const steering = () => ({ model: wish.model, horizons: wish.horizons, discount: wish.discount,
-  replan_every: Number(at("every").value), seed: wish.seed });
+const aim = () => ({ model: wish.model, proposal: proposal.name, horizons: wish.horizons, discount: wish.discount });
+const steering = () => ({ ...aim(), replan_every: Number(at("every").value), seed: wish.seed });
 
 let drawing3d = false;
 function frame(answer) {
   take(answer.state);
   view.trail.push(...answer.moved);
-  if (answer.plan) { view.plan = answer.plan; times.plan = answer.plan.ms; }
+  if (answer.plan) adopt(answer.plan);
   document.body.dataset.step = String(answer.state.step);
   render();
   if (player && at("live").checked && !drawing3d) {
