@@ -75,7 +75,7 @@ def test_our_presets_renew_the_target_several_times_the_longest_horizon():
         ({"gamma_max": 1.0}, "gamma_max=1.0"),
         ({"gamma_min": 0.997}, "gamma_min=0.997"),
         ({"hc_fraction": 0.95}, "256"),
-        ({"frame": "rotating"}, "frame=rotating: must be one of absolute, moving"),
+        ({"frame": "rotating"}, "frame=rotating: must be one of absolute, moving, matched"),
         ({"reduction": "max"}, "reduction=max"),
         ({"loss_units": "frame"}, "loss_units=frame: must be state with frame=absolute"),
         ({"solver": "rk4"}, "solver=rk4"),

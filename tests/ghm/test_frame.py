@@ -24,8 +24,9 @@ def test_displacement_is_the_table_at_its_horizons_and_between_them_in_between()
     np.testing.assert_allclose(last, f.displacements[-1], rtol=1e-4)
 
 
-def test_moving_frame_sees_and_asks_for_numbers_of_size_one(key):
-    f, n = frame(), 4000
+@pytest.mark.parametrize("kind", ["moving", "matched"])
+def test_a_frame_sees_and_asks_for_numbers_of_size_one(key, kind):
+    f, n = frame(kind), 4000
     d = jnp.asarray([0.3, 7.0])
     noise_key, moved_key, t_key = jax.random.split(key, 3)
     s = jnp.asarray([40.0, -30.0])
@@ -37,24 +38,47 @@ def test_moving_frame_sees_and_asks_for_numbers_of_size_one(key):
     np.testing.assert_allclose(jnp.std(inputs[:, :2], axis=0), [1.0, 1.0], atol=0.05)
     np.testing.assert_allclose(inputs[:, 2:], x_t / 10.0, rtol=1e-6)
     # What the network must put out for the true velocity is of size one too.
-    scale = f.velocity(jnp.ones(2), s, d) - f.velocity(jnp.zeros(2), s, d)
-    w = (x1 - x0 - s[None]) / scale[None]
+    silent = jax.vmap(lambda x, t: f.velocity(jnp.zeros(2), x, t, s, d))(x_t, t)
+    unit = jax.vmap(lambda t: f.unit(t, d))(t)
+    w = (x1 - x0 - silent) / unit
     np.testing.assert_allclose(jnp.std(w, axis=0), [1.0, 1.0], atol=0.05)
+    loud = jax.vmap(lambda x, t: f.velocity(jnp.ones(2), x, t, s, d))(x_t, t)
+    np.testing.assert_allclose(loud - silent, unit, atol=2e-5)
+    if kind == "matched":  # and nothing of it can be told from what the network sees
+        seen = np.corrcoef(np.concatenate([inputs[:, :2], w], axis=1).T)
+        np.testing.assert_allclose(seen[:2, 2:], 0.0, atol=0.06)
+
+
+def test_a_silent_network_in_a_matched_frame_draws_a_gaussian_of_the_displacement(key):
+    f, s = frame("matched"), jnp.asarray([4.0, -3.0])
+    d = jnp.asarray([0.3, 7.0])
+
+    def path(x0):
+        def euler(x, i):
+            return x + f.velocity(jnp.zeros(2), x, i / 2000, s, d) / 2000, None
+
+        return jax.lax.scan(euler, x0, jnp.arange(2000.0))[0]
+
+    x0 = jax.random.normal(key, (500, 2))
+    np.testing.assert_allclose(jax.vmap(path)(x0), s[None] + d[None] * x0, atol=0.05)
 
 
 def test_absolute_frame_is_the_network_itself():
     f = frame("absolute")
     x, s = jnp.asarray([1.0, 2.0]), jnp.asarray([9.0, 9.0])
     np.testing.assert_array_equal(f.inputs(x, jnp.float32(0.4), s, s), x)
-    np.testing.assert_array_equal(f.velocity(x, s, s), x)
+    np.testing.assert_array_equal(f.velocity(x, x, jnp.float32(0.4), s, s), x)
+    np.testing.assert_array_equal(f.unit(jnp.float32(0.4), s), [1.0, 1.0])
     assert Frame.num_inputs("absolute", 5) == 5 and Frame.num_inputs("moving", 5) == 10
 
 
 def test_a_dimension_that_stands_still_is_finite_at_the_end_of_the_path():
-    f = Frame(jnp.zeros((len(HORIZONS), 2)), 1.0, "moving")
+    f = Frame(jnp.zeros((len(HORIZONS), 2)), 1.0, "matched")
     d = f.displacement(jnp.float32(0.5))
     np.testing.assert_allclose(d, [DISPLACEMENT_FLOOR] * 2)
-    assert np.isfinite(f.inputs(jnp.ones(2), jnp.float32(1.0), jnp.zeros(2), d)).all()
+    one, end = jnp.ones(2), jnp.float32(1.0)
+    assert np.isfinite(f.inputs(one, end, jnp.zeros(2), d)).all()
+    assert np.isfinite(f.velocity(one, one, end, jnp.zeros(2), d)).all()
 
 
 def test_displacement_table_against_a_line_and_a_random_walk():

@@ -174,7 +174,8 @@ class Demo:
         print(f"\npicture: {self.out / PICTURE}\nsummary: {self.out / 'summary.json'}")
         if self.fast:
             print("So little training solves hardly anything; judge by the demo without --fast.")
-        print(f"{seconds['in all']:.0f} s in all. Next: jumpy view {self.out}/gcbc {self.out}/ghm")
+        view = f"jumpy view {self.out}/gcbc {self.out}/ghm --precedents {self.out}/data"
+        print(f"{seconds['in all']:.0f} s in all. Next: {view}")
 
     def _draw(self) -> dict[str, Any]:
         """Draw an episode; return which, and where it is not as the table counts it."""

@@ -23,7 +23,7 @@ from jumpyworld.nn.embed import GammaEmbed
 from jumpyworld.nn.film_unet import Skip
 from jumpyworld.nn.normaliser import NormaliserKind
 
-FrameKind = Literal["absolute", "moving"]
+FrameKind = Literal["absolute", "moving", "matched"]
 DiscountLaw = Literal["uniform", "log_uniform", "mixture"]
 BootstrapGrid = Literal["scaled", "fixed", "through"]
 Precision = Literal["fp32", "bf16"]
@@ -46,7 +46,8 @@ class GHMConfig:
         skip: how up blocks take their skips, ``concat`` or ``add``. Paper silent.
         films_per_block: modulated LayerNorms per block, 1 or 2. Paper silent.
         linear_mix: no activation after the sum of conditioning parts, so that FiLM can be cached.
-        frame: ``absolute`` (the paper's field) or ``moving`` (with the state, see ``Frame``).
+        frame: ``absolute`` (the paper's field), ``moving`` (with the state) or ``matched`` (and to
+            a Gaussian of the data's displacement); see ``Frame``.
         normaliser: ``standard``, ``identity`` or ``scaled`` (standard times ``data_scale``).
         data_scale: size of the data in units of the noise, for ``scaled``.
         solver: ``euler`` (paper) or ``midpoint``; in training and by default in sampling.
@@ -76,7 +77,7 @@ class GHMConfig:
             the one-step term has the whole weight there; for TD-Flow alone. Paper: no masks.
         reduction: ``sum`` (squared norm, paper) or ``mean`` over state dimensions.
         loss_units: what errors are measured in: ``state``, the model's normalised units (paper), or
-            ``frame``, the network's own outputs in a moving frame. A dimension's weight is then
+            ``frame``, the network's own outputs in a frame that moves. A dimension's weight is then
             the same at every horizon, and near things that hardly move count as much as
             velocities that are forgotten at once; each velocity's best value stays what it is.
         z_source: ``goals`` (states of the dataset) or ``one_hot`` (a finite set of policies).
@@ -159,7 +160,7 @@ class GHMConfig:
         _require(self, "uncond_source", ok, "bootstrap with use_masks")
         ok = self.jumps == "now" or self.bootstrap_grid != "through"
         _require(self, "bootstrap_grid", ok, "scaled or fixed with jumps=ahead")
-        ok = self.loss_units == "state" or self.frame == "moving"
+        ok = self.loss_units == "state" or self.frame != "absolute"
         _require(self, "loss_units", ok, "state with frame=absolute")
         for name in ("data_scale", "embed_scale", "learning_rate", "adam_eps"):
             _require(self, name, getattr(self, name) > 0, "above 0")

@@ -272,7 +272,7 @@ def regression_loss(
     v = jax.vmap(model.velocity)(points.x, *spread)
     square = jnp.square(v - points.velocity)
     if config.loss_units == "frame":
-        square = square / (1.0 + spread[1].displacement ** 2)
+        square = square / jax.vmap(model.frame.unit)(spread[0], spread[1].displacement) ** 2
     error = jnp.sum(square, axis=-1)
     if config.reduction == "mean":
         error = error / v.shape[-1]

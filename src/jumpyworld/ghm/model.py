@@ -147,7 +147,7 @@ class GeometricHorizonModel(eqx.Module):
         time = self.field.at_time(t) if time is None else time
         inputs = self.frame.inputs(x, t, condition.s, condition.displacement)
         w = self.field(inputs, time, condition.prepared)
-        return self.frame.velocity(w, condition.s, condition.displacement)
+        return self.frame.velocity(w, x, t, condition.s, condition.displacement)
 
     def flow(
         self,

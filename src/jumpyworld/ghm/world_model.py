@@ -41,7 +41,7 @@ class WorldModelConfig:
         stages: U-Net blocks down, and up.
         embed_dim: sinusoid features of t.
         embed_scale: factor on t before its sinusoid.
-        frame: ``absolute`` or ``moving``.
+        frame: ``absolute``, ``moving`` or ``matched``; see ``Frame``.
         normaliser: ``standard``, ``identity`` or ``scaled``.
         data_scale: size of the data in units of the noise, for ``scaled``.
         solver: ``euler`` or ``midpoint``.
@@ -172,7 +172,7 @@ class WorldModel(eqx.Module):
         time = self.field.at_time(t) if time is None else time
         displacement = self.frame.displacement(jnp.zeros_like(t))
         w = self.field(self.frame.inputs(x, t, s, displacement), time, prepared)
-        return self.frame.velocity(w, s, displacement)
+        return self.frame.velocity(w, x, t, s, displacement)
 
     def sample(
         self,
