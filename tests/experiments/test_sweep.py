@@ -55,6 +55,9 @@ def test_a_dry_run_tells_what_is_finished(tmp_path, capsys):
         (["--table", "main", "--set", "width=3"], "--set width=3: must be KIND.FIELD=VALUE"),
         (["--table", "main", "--seeds", "1", "1"], "--seeds (1, 1): must be different"),
         (["--table", "main", "--jobs", "0"], "--jobs 0: must be at least 1"),
+        (["--table", "main", "--set", "eval.candidate=4"], "jumpy eval has no --candidate"),
+        (["--table", "main", "--set", "eval.samples=64"], "--samples 64: has no effect with"),
+        (["--table", "main", "--set", "eval.episodes=0"], "--episodes 0: must be at least 1"),
     ],
 )
 def test_bad_input_is_one_line(words, message, tmp_path, capsys):

@@ -182,8 +182,13 @@ def test_with_beta_equal_to_gamma_it_is_td_flow(make_model, make_batch, config, 
     assert abs(float(different - want)) > 1e-4
 
 
-def test_loss_is_the_weighted_sum_of_its_terms_row_by_row(make_model, make_batch, config, policy):
+@pytest.mark.parametrize("kind", ["absolute", "matched"])
+def test_loss_is_the_weighted_sum_of_its_terms_row_by_row(
+    make_model, make_batch, config, change, policy, kind
+):
     """Algorithm 1, one row at a time, on the regressions that the term functions return."""
+    matched = kind == "matched"
+    config = change(config, frame=kind, loss_units="frame" if matched else "state")
     model, target, batch = make_model(config), make_model(config, seed=1), make_batch(config)
     draws = draws_for(config)
     one, beta, gamma = compiled_regressions(target, batch, draws, KEY, config, policy)
@@ -197,8 +202,11 @@ def test_loss_is_the_weighted_sum_of_its_terms_row_by_row(make_model, make_batch
         terms = [one, beta] + ([gamma] if k < config.layout.hc else [])
         weights = mixture_weights(float(draws.beta[k]), float(draws.gamma[k]))
         for term, weight in zip(terms, weights, strict=False):
-            v = row(term.x[k], draws.t[k], batch.observations[k], *az, draws.gamma[k])
-            total += weight * float(jnp.sum((v - term.velocity[k]) ** 2))
+            t = draws.t[k]
+            v = row(term.x[k], t, batch.observations[k], *az, draws.gamma[k])
+            d = model.frame.displacement(draws.gamma[k])
+            unit = d / jnp.sqrt((1 - t) ** 2 + (t * d) ** 2) if matched else 1.0
+            total += weight * float(jnp.sum(((v - term.velocity[k]) / unit) ** 2))
     got, _ = loss_of(model, target, batch, config, policy)
     np.testing.assert_allclose(got, total / config.batch_size, rtol=1e-4)
 

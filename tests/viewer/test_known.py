@@ -6,10 +6,11 @@ from stand_ins import known
 
 from jumpyworld import domains
 from jumpyworld.cli import run
-from jumpyworld.errors import CheckpointError
-from jumpyworld.planning import GoalFeatures, find_places
+from jumpyworld.data import Dataset
+from jumpyworld.errors import CheckpointError, DataError
+from jumpyworld.planning import GoalFeatures, Places, find_places
 from jumpyworld.storage.tensors import read_tensors, write_tensors
-from jumpyworld.viewer.known import Tabled, demo_places, read_places, write_places
+from jumpyworld.viewer.known import Tabled, demo_places, main, read_places, write_places
 from jumpyworld.viewer.opened import demo_folders
 
 MAZE = domains.get("pointmaze-medium")
@@ -81,6 +82,23 @@ def test_damage_and_absence_are_one_line_of_the_command(tmp_path, capsys):
         assert run(["view", "--precedents", str(path)]) == 2
         said = capsys.readouterr().err
         assert text in said and str(path) in said and said.count("\n") == 1
+
+
+def test_the_module_writes_a_file_that_the_command_takes(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).uniform(0, 20, (400, 2)).astype(np.float32)
+    actions, ends = np.zeros((400, 2), np.float32), np.arange(400) % 100 == 99
+    made = Dataset.from_arrays(rows, actions, ends, domain="pointmaze-large")
+    monkeypatch.setattr("jumpyworld.viewer.known.data.load", lambda source: made)
+    path, served = tmp_path / "places.safetensors", []
+    main("anywhere", str(path))
+    monkeypatch.setattr(
+        "jumpyworld.viewer.server.serve", lambda engine, *rest: served.append(engine)
+    )
+    assert run(["view", "--precedents", str(path)]) == 0
+    (model,) = served[0].models.values()
+    assert isinstance(model.known, Places) and len(model.known.labels) == 400
+    with pytest.raises(DataError, match=str(tmp_path)):
+        main("anywhere", str(tmp_path))  # a folder
 
 
 def test_tables_are_counted_once_and_exact_where_it_is_usual():

@@ -85,7 +85,7 @@ class BenchPlan:
     dataset: Path | None = None
     """States and goals for the regret come from its validation split."""
     pairs: Literal["in-support", "random"] = "random"
-    """Goals: any of the data's, or one that the data reached from the state within 100 steps."""
+    """Goals: those that the data reached from the state 10 to 100 steps later, or any."""
     states: int = 50
     """How many of them."""
     minutes: float = math.inf

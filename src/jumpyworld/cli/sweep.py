@@ -98,7 +98,30 @@ class Sweep:
         found = stages.plan(grid.select(self.table, self.cells), request)
         if not found:
             raise ConfigError(f"--cells {' '.join(self.cells)}: no cell has all of these")
+        if "eval" in changes:
+            _check_evaluations(found, changes["eval"])
         return found
+
+
+def _check_evaluations(stages, changes) -> None:
+    """Refuse what ``jumpy eval`` would refuse: it comes last, after all training.
+
+    One stage of each kind of cell is enough, as they differ in folders and sizes alone.
+    """
+    from jumpyworld import domains
+    from jumpyworld.cli import parse
+    from jumpyworld.cli.eval import Eval
+    from jumpyworld.cli.eval_checks import check_flags
+    from jumpyworld.errors import ConfigError
+
+    flags = {field.name for field in dataclasses.fields(Eval)}
+    for name, value in changes.items():
+        if name not in flags:
+            raise ConfigError(f"--set eval.{name}={value}: jumpy eval has no --{name}")
+    kinds = {Path(s.name).name: s.command for s in stages if s.command[0] == "eval"}
+    for command in kinds.values():
+        flags = parse(command)
+        check_flags(flags, domains.get(flags.domain))
 
 
 def _print(stages, out: Path) -> None:

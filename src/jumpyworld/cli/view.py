@@ -63,7 +63,8 @@ class View:
         door = Door(self.host, self.port, self.token, self.name)
         models = open_models(self.checkpoint, lambda text: print(text, file=sys.stderr))
         if self.precedents is not None:
-            known = {model.domain.name: self._known(model.domain) for model in models}
+            domains = {model.domain.name: model.domain for model in models}
+            known = {name: self._known(domain) for name, domain in domains.items()}
             models = [dataclasses.replace(m, known=known[m.domain.name]) for m in models]
         serve(Engine(models, Effort.of(self.candidates, self.ode_steps)), door, self._announce)
 

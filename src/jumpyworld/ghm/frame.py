@@ -16,6 +16,8 @@ The matched frame leaves to the network only what a Gaussian of that size does n
 x1 - s ~ N(0, D^2), the middle term is the velocity's mean given u and D / S its spread. An error of
 the network is then small against D, where the moving frame has it against the noise: in a
 dimension that hardly moves, the other frame's network has to repeat its input to many digits.
+Neither helps a coarse solver: where D is a tenth of the noise, five Euler steps along the true
+field keep a third of the spread, twenty keep four fifths.
 
 Deviation: the paper has the absolute frame only.
 

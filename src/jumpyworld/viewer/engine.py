@@ -60,8 +60,7 @@ class Engine:
                     self._done += 1
             except Exception as error:
                 # A model that cannot start must not take the others with it; the page says why.
-                lines = f"{error}".strip().splitlines() or [""]
-                self._failed[model.id] = f"{type(error).__name__}: {lines[0][:300]}"
+                self._failed[model.id] = _in_a_line(error)
             else:
                 self._ready.add(model.id)
                 later += [(session, program) for program in programs if not program.first]
@@ -73,7 +72,12 @@ class Engine:
         for session, program in programs:
             if self._closed:
                 return
-            program.call()
+            try:
+                program.call()
+            except Exception as error:
+                # The page would wait for ever for what a dead thread was to compile.
+                self._failed[session.opened.id] = _in_a_line(error)
+                return
             session.compiled.add(program.name)
 
     def status(self) -> dict[str, Any]:
@@ -143,3 +147,8 @@ class Engine:
         """Drop what waits; what runs ends by itself."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_a_line(error: Exception) -> str:
+    lines = f"{error}".strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:300]}"

@@ -25,7 +25,7 @@ import numpy as np
 import jumpyworld
 from jumpyworld import data, domains
 from jumpyworld.domains import Domain, MazeDomain
-from jumpyworld.errors import CheckpointError, ConfigError, JumpyError
+from jumpyworld.errors import CheckpointError, ConfigError, JumpyError, unwritable
 from jumpyworld.planning import Places, find_places
 from jumpyworld.planning.precedents import GoalFeatures, Precedents, usual_places
 from jumpyworld.storage.tensors import check_writable, read_tensors, write_tensors
@@ -99,6 +99,7 @@ def write_places(path: Path, places: Places, domain: Domain) -> int:
 
     Raises:
         CheckpointError: something in them has no file form.
+        DataError: the file cannot be written.
     """
     labels, ends = places.labels, np.asarray(places.ends)
     starts = np.r_[0, ends[:-1] + 1]
@@ -117,7 +118,10 @@ def write_places(path: Path, places: Places, domain: Domain) -> int:
         "domain": np.frombuffer(domain.name.encode(), np.uint8),
     }
     check_writable(arrays, path)
-    return write_tensors(path, arrays)["size"]
+    try:
+        return write_tensors(path, arrays)["size"]
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def read_places(path: Path, domain: Domain) -> Places:

@@ -37,7 +37,9 @@ export function drawHistogram(canvas, plan, pointed) {
   const c = canvas.getContext("2d");
   c.setTransform(ratio, 0, 0, ratio, 0, 0);
   const values = plan.candidates.values;
-  const range = rangeOf(values);
+  const among = plan.candidates.kinds.indexOf("base");
+  const base = among >= 0 ? values[among] : plan.why.base.value;
+  const range = rangeOf([...values, base]);
   const binOf = (value) => (value === null ? -1 : Math.min(BINS - 1, Math.floor(shareOf(value, range) * BINS)));
   const bins = values.map(binOf);
   const counts = Array(BINS).fill(0);
@@ -60,8 +62,7 @@ export function drawHistogram(canvas, plan, pointed) {
     c.fillStyle = colour;
     c.fillRect(x - 1.5, 2, 3, floor - 2);
   };
-  const base = plan.candidates.kinds.indexOf("base");
-  mark(base >= 0 ? values[base] : plan.why.base.value, theme.base);
+  mark(base, theme.base);
   if (plan.why.runner_up) mark(values[plan.why.runner_up.index], theme.accent);
   if (plan.chosen >= 0) mark(values[plan.chosen], theme.plan);
   c.fillStyle = theme.line;

@@ -136,9 +136,10 @@ export class Scene {
     const c = this.context;
     for (let k = 0; k < state.objects.length; k += 1) {
       const way = [state.objects[k], ...plan.chain.map((objects) => objects[k])];
-      if (plan.all_zero) {  // no plan: the base policy goes for the goal
+      if (plan.all_zero) {  // nothing was found: the base policy goes for the goal, or a candidate is followed unseen
         c.setLineDash([3, 7]);
-        this.line(way.slice(0, 2), theme.base, 2, 0.9);
+        if (plan.chosen < 0) this.line(way.slice(0, 2), theme.base, 2, 0.9);
+        else this.line(way, theme.plan, 2, 0.9);
         c.setLineDash([]);
         continue;
       }
