@@ -73,8 +73,8 @@ class Demo:
     table, OUT/story.png and OUT/summary.json. Interrupted, the same command continues.
     """
 
-    out: Path = Path("demo")
-    """Folder for all that the demo makes."""
+    out: Path | None = None
+    """Folder for all that the demo makes (default: demo, with --fast demo-fast)."""
     fast: bool = False
     """Run everything, and learn next to nothing."""
     seed: int = 0
@@ -86,7 +86,7 @@ class Demo:
         from jumpyworld.cli import parse
 
         began, seconds = time.monotonic(), {}
-        stages, resumed = self.stages(), self.out.exists()
+        stages, resumed = self.stages(), self.folder.exists()
         last = len(stages) + 1
         for number, (title, words) in enumerate(stages, 1):
             print(f"\n[{number}/{last}] {title}\n$ jumpy {shlex.join(words)}", flush=True)
@@ -102,6 +102,11 @@ class Demo:
         self._finish(picture, seconds, resumed)
 
     @property
+    def folder(self) -> Path:
+        """Where everything goes: sizes differ, so that neither demo can go on with the other's."""
+        return self.out or Path("demo-fast" if self.fast else "demo")
+
+    @property
     def size(self) -> Size:
         """How much is done."""
         return FAST if self.fast else FULL
@@ -114,7 +119,7 @@ class Demo:
         """Return what to do, each with the words of its command."""
         size = self.size
         data, policy, ghm, results = (
-            str(self.out / name) for name in ("data", "gcbc", "ghm", "eval")
+            str(self.folder / name) for name in ("data", "gcbc", "ghm", "eval")
         )
         make = f"data generate {DOMAIN} --episodes {size.data_episodes} --seed {self.seed}".split()
         common = ["--preset", size.preset, "--seed", str(self.seed), "--dataset", data]
@@ -151,7 +156,7 @@ class Demo:
         from jumpyworld.evaluation.planned import Results
         from jumpyworld.storage.files import write_json
 
-        rows = {row["planner"]: row for row in Results(self.out / "eval").rows.values()}
+        rows = {row["planner"]: row for row in Results(self.folder / "eval").rows.values()}
         summary: dict[str, Any] = {
             "domain": DOMAIN,
             "seed": self.seed,
@@ -168,13 +173,13 @@ class Demo:
             "picture": picture,
             **provenance(),
         }
-        write_json(self.out / "summary.json", summary)
+        write_json(self.folder / "summary.json", summary)
         for note in picture["notes"]:
             print(f"in the picture, {note}")
-        print(f"\npicture: {self.out / PICTURE}\nsummary: {self.out / 'summary.json'}")
+        print(f"\npicture: {self.folder / PICTURE}\nsummary: {self.folder / 'summary.json'}")
         if self.fast:
             print("So little training solves hardly anything; judge by the demo without --fast.")
-        view = f"jumpy view {self.out}/gcbc {self.out}/ghm --precedents {self.out}/data"
+        view = f"jumpy view {self.folder}/gcbc {self.folder}/ghm --precedents {self.folder}/data"
         print(f"{seconds['in all']:.0f} s in all. Next: {view}")
 
     def _draw(self) -> dict[str, Any]:
@@ -197,7 +202,7 @@ class Demo:
         unlike = {name: unlike_counted(told[name], outcomes[name], place) for name in told}
         notes = [f"{name}: {text}" for name, text in unlike.items() if text]
         draw_story(
-            domain, planners["compplan"], alone, planned, plans, self.out / PICTURE,
+            domain, planners["compplan"], alone, planned, plans, self.folder / PICTURE,
             seed=self.seed, notes=notes,
         )  # fmt: skip
         return {"task": task + 1, "episode": episode, "notes": notes}

@@ -83,7 +83,8 @@ class View:
         return load_traces(self.precedents, domain)[0]
 
     def _announce(self, address: str) -> None:
-        print(f"jumpy view: {address}  (Ctrl-C ends it)", flush=True)
+        wait = "plans come when it has compiled, in half a minute"
+        print(f"jumpy view: {address}  ({wait}; Ctrl-C ends it)", flush=True)
         if self.browser:
             import webbrowser
 
