@@ -40,7 +40,7 @@ class View:
     """Further host names under which the page may be asked for; needs a token."""
     candidates: int = 32
     """Sequences proposed for a plan; half as many bridges or traces, which are longer."""
-    ode_steps: int = 4
+    ode_steps: int = 3
     """Euler steps of the model while planning; samples are drawn with the model's own."""
     browser: bool = False
     """Open the page in the default browser."""

@@ -37,7 +37,7 @@ Rounds = tuple[tuple[int, int], ...]
 class Effort:
     """What a plan may cost; everything here is part of a compiled shape.
 
-    The defaults are what one core plans in about 130 ms with a network of 128.
+    The defaults are what one core plans in about 150 ms with a network of 128.
 
     Attributes:
         candidates: M, without the base policy's and the remembered ones.
@@ -48,22 +48,22 @@ class Effort:
     """
 
     candidates: int = 32
-    rounds: Rounds = ((32, 6), (6, 20), (2, 48))
-    ode_steps: int = 4
-    explained: int = 40
+    rounds: Rounds = ((32, 5), (6, 16), (2, 40))
+    ode_steps: int = 3
+    explained: int = 30
     samples: int = 256
 
     @classmethod
     def of(cls, candidates: int, ode_steps: int) -> "Effort":
         """Return the usual effort for a number of candidates."""
         fewer = max(2, candidates // 5)
-        return cls(candidates, ((candidates, 6), (fewer, 20), (2, 48)), ode_steps)
+        return cls(candidates, ((candidates, 5), (fewer, 16), (2, 40)), ode_steps)
 
     @property
     def longer(self) -> tuple[int, Rounds]:
         """Return candidates and rounds for sequences half as long again, at the same cost."""
         count = max(2, self.candidates // 2)
-        return count, ((count, 8), (max(2, count // 4), 24))
+        return count, ((count, 6), (max(2, count // 4), 20))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,9 @@ def serve(engine: Engine, door: Door, ready: Callable[[str], None]) -> None:
 def make_server(engine: Engine, door: Door) -> tuple[uvicorn.Server, socket.socket, str]:
     """Return a server, the socket that it is to listen on, and the page's address."""
     family = socket.AF_INET6 if ":" in door.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # Named as TCP, or asyncio does not know it for one and leaves Nagle's algorithm on: an answer
+    # is written in two parts, and the second would wait 40 ms for the first one's receipt.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((door.host, door.port))
