@@ -3,7 +3,7 @@ import pytest
 
 from jumpyworld.data import Dataset
 from jumpyworld.errors import ConfigError, DataError
-from jumpyworld.evaluation.pairs import draw_pairs, in_support_pairs, random_pairs
+from jumpyworld.evaluation.pairs import draw_pairs, draw_rows, in_support_pairs, random_pairs
 
 
 def walks():
@@ -46,3 +46,13 @@ def test_what_cannot_be_drawn_is_refused():
     bare = Dataset.from_arrays(xy, xy, np.array([0, 0, 1]))
     with pytest.raises(DataError, match="has no qpos"):
         draw_pairs("random", bare, 2, 0)
+
+
+@pytest.mark.parametrize("kind", ["random", "in-support"])
+def test_rows_are_those_of_the_pairs_and_need_no_simulator_state(kind):
+    whole = walks()
+    bare = Dataset.from_arrays(whole.observations, whole.actions, whole.terminals)
+    rows, goals = draw_rows(kind, bare, 20, 3)
+    pairs = draw_pairs(kind, whole, 20, 3)
+    np.testing.assert_array_equal(bare.observations[rows], pairs.states)
+    np.testing.assert_array_equal(bare.observations[goals], pairs.goals)

@@ -106,3 +106,13 @@ def test_displacements_stay_within_a_trajectory():
     np.testing.assert_allclose(table, 1.0)
     with pytest.raises(ConfigError, match="no transition"):
         displacement_table(observations[:1], np.asarray([0]), np.asarray([0]))
+
+
+@pytest.mark.parametrize(("steps", "kept"), [(5, 0.36), (20, 0.80)])
+def test_a_coarse_solver_loses_spread_in_a_slow_dimension(steps, kept):
+    """What the module says of Euler's method where D is a tenth of the noise."""
+    f, d = frame("matched", d=1), jnp.asarray([0.1])
+    x = jnp.ones(1)
+    for i in range(steps):
+        x = x + f.velocity(jnp.zeros(1), x, jnp.float32(i / steps), jnp.zeros(1), d) / steps
+    np.testing.assert_allclose(x / d, kept, atol=0.01)

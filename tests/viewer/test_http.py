@@ -5,8 +5,13 @@ import math
 
 import numpy as np
 import pytest
-from served import HORIZONS
+from served import HORIZONS, QUICK
+from stand_ins import exact
 from websockets.sync.client import connect
+
+from jumpyworld.errors import PlanError
+from jumpyworld.viewer.engine import Engine
+from jumpyworld.viewer.session import Program, Session
 
 NEAR = [4.0, 8.0]  # a free place two cells from the start of task 1
 
@@ -163,3 +168,16 @@ def test_cubes_are_seen_from_above(cubes):
         answer = cubes.post("goal", {"model": "m0", "places": places})
         assert answer.status_code == 422 and text in answer.json()["error"]
     assert cubes.post("place", {"model": "m0", "start": [0.4, 0.0]}).status_code == 422
+
+
+def test_what_cannot_be_compiled_later_is_said_and_takes_nothing_else_with_it():
+    session = Session(exact("pointmaze-medium"), QUICK)
+
+    def broken():
+        raise RuntimeError("no room\nfor this")
+
+    later = [Program("painting", broken, False), Program("behaviour", lambda: None, False)]
+    Engine([session.opened], QUICK)._compile([(session, program) for program in later])
+    session.need("behaviour")
+    with pytest.raises(PlanError, match=r"painting: cannot be compiled \(RuntimeError: no room\)"):
+        session.need("painting")

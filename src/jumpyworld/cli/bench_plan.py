@@ -12,7 +12,7 @@ import numpy as np
 from jumpyworld import data, domains
 from jumpyworld.cli.train_loop import read_changes
 from jumpyworld.errors import ConfigError
-from jumpyworld.evaluation.pairs import draw_pairs
+from jumpyworld.evaluation.pairs import draw_rows
 from jumpyworld.experiments import bench_plan as bench
 from jumpyworld.experiments.bench_train import one_step_policy
 from jumpyworld.experiments.references import References
@@ -129,8 +129,8 @@ def _trained(flags: "BenchPlan", domain: domains.Domain):
     assert flags.ghm is not None and flags.dataset is not None
     model = load_ghm(flags.ghm, domain, found)
     val = data.load(flags.dataset, split="val")
-    pairs = draw_pairs(flags.pairs, val, flags.states, flags.seed)
-    return model, found, pairs.states, pairs.goals
+    rows, goals = draw_rows(flags.pairs, val, flags.states, flags.seed)
+    return model, found, val.observations[rows], val.observations[goals]
 
 
 def _store(

@@ -72,16 +72,34 @@ def draw_pairs(kind: Kind, dataset: Dataset, count: int, seed: int) -> Pairs:
     return draw(dataset, count, np.random.default_rng(seed))
 
 
+def draw_rows(kind: Kind, dataset: Dataset, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of the states and goals that ``draw_pairs`` draws, which need no simulator."""
+    draw = _random_rows if kind == "random" else _in_support_rows
+    return draw(dataset, count, np.random.default_rng(seed))
+
+
 def random_pairs(dataset: Dataset, count: int, rng: np.random.Generator) -> Pairs:
     """Draw states and goals independently and uniformly, as the paper does."""
+    return Pairs.of_rows(dataset, *_random_rows(dataset, count, rng))
+
+
+def _random_rows(
+    dataset: Dataset, count: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     rows, goal_rows = rng.choice(dataset.valid_indices, (2, count))
-    return Pairs.of_rows(dataset, rows, goal_rows)
+    return rows, goal_rows
 
 
 def in_support_pairs(
     dataset: Dataset, count: int, rng: np.random.Generator, *, reach: tuple[int, int] = REACH
 ) -> Pairs:
     """Draw states and goals that the data reached from them ``reach`` steps later."""
+    return Pairs.of_rows(dataset, *_in_support_rows(dataset, count, rng, reach))
+
+
+def _in_support_rows(
+    dataset: Dataset, count: int, rng: np.random.Generator, reach: tuple[int, int] = REACH
+) -> tuple[np.ndarray, np.ndarray]:
     starts, ends = dataset.starts, dataset.ends
     if (ends - starts).max() < reach[1]:
         raise ConfigError(
@@ -90,4 +108,4 @@ def in_support_pairs(
     which = rng.choice(np.flatnonzero(ends - starts >= reach[1]), count)
     ahead = rng.integers(reach[0], reach[1], count, endpoint=True)
     rows = starts[which] + rng.integers(0, ends[which] - starts[which] - ahead + 1)
-    return Pairs.of_rows(dataset, rows, rows + ahead)
+    return rows, rows + ahead

@@ -75,10 +75,10 @@ class Engine:
             try:
                 program.call()
             except Exception as error:
-                # The page would wait for ever for what a dead thread was to compile.
-                self._failed[session.opened.id] = _in_a_line(error)
-                return
-            session.compiled.add(program.name)
+                # The first view works without it, and the page must not wait for it for ever.
+                session.failed[program.name] = _in_a_line(error)
+            else:
+                session.compiled.add(program.name)
 
     def status(self) -> dict[str, Any]:
         """Return how far the warm-up is."""

@@ -52,6 +52,7 @@ class Session:
         self.thinker = Thinker(opened, self.scene, effort)
         self.stage = Stage(self.scene)
         self.compiled: set[str] = set()
+        self.failed: dict[str, str] = {}
         self._field: np.ndarray | None = None
         self._start_episode()
 
@@ -105,7 +106,13 @@ class Session:
         self.reset(max(gains, key=lambda task: gains[task], default=1), 0)
 
     def need(self, program: str) -> None:
-        """Raise NotReadyError where a program is not compiled yet: waiting would block the page."""
+        """Raise NotReadyError where a program is not compiled yet: waiting would block the page.
+
+        Raises:
+            PlanError: it cannot be compiled.
+        """
+        if program in self.failed:
+            raise PlanError(f"{program}: cannot be compiled ({self.failed[program]})")
         if program not in self.compiled:
             raise NotReadyError(f"{program}: still compiling, one moment")
 
