@@ -144,6 +144,14 @@ def test_the_target_slows_down_along_a_power_law_only_where_asked(config, change
         change(config, final_target_rate=0.0)
 
 
+def test_a_curriculum_trains_short_horizons_first(run, config, change, spec, policy):
+    growing = change(config, curriculum=1.0, gradient_steps=8)
+    start = init(jax.random.key(0), growing, spec, policy)
+    keys = jax.random.split(jax.random.key(5), 12)
+    means = run(start, policy, keys, growing)[1]["discount/gamma_mean"]
+    assert means[0] < 0.5 < means[8:].mean()
+
+
 def test_futures_are_states_of_the_same_trajectory_at_geometric_times(data, dataset):
     index = jnp.full((20_000,), 51 + 30, jnp.int32)  # row 30 of a trajectory of rows 0 to 50
     gamma = jnp.full((20_000,), 0.9, jnp.float32)

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jumpyworld.ghm.discounts import sample_discounts
+from jumpyworld.ghm.batch import sample_draws
+from jumpyworld.ghm.config import GHMConfig
+from jumpyworld.ghm.discounts import longest_discount, sample_discounts
 
 N = 40_000
 ENDS = (0.0, 0.996)
@@ -56,3 +58,13 @@ def test_the_mixture_visits_planning_horizons_and_the_paper_law_hardly_does(key)
         horizon = 1 / (1 - np.asarray(sample_discounts(key, top, law, *ENDS), np.float64))
         share[law] = np.mean((horizon > 20) & (horizon < 200))
     assert abs(share["uniform"] - 0.045) < 0.005 and abs(share["mixture"] - 0.23) < 0.01
+
+
+def test_a_curriculum_doubles_the_longest_horizon_at_even_times(key):
+    config = GHMConfig(gamma_max=1 - 1 / 256, curriculum=0.5, gradient_steps=1400)
+    for step, horizon in ((0, 2), (100, 4), (300, 16), (700, 256), (1400, 256)):
+        longest = longest_discount(jnp.asarray(step), config)
+        np.testing.assert_allclose(1 / (1 - np.asarray(longest, np.float64)), horizon, rtol=1e-3)
+        gamma = np.asarray(sample_draws(key, config, 2, step=jnp.asarray(step)).gamma)
+        assert 0.8 * longest < gamma.max() <= longest
+    assert longest_discount(jnp.asarray(0), GHMConfig()) == GHMConfig().gamma_max

@@ -116,3 +116,12 @@ def test_a_coarse_solver_loses_spread_in_a_slow_dimension(steps, kept):
     for i in range(steps):
         x = x + f.velocity(jnp.zeros(1), x, jnp.float32(i / steps), jnp.zeros(1), d) / steps
     np.testing.assert_allclose(x / d, kept, atol=0.01)
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_slow_dimensions_weigh_more_by_their_single_step(power):
+    table = np.outer(np.sqrt(HORIZONS), [0.2, 4.0, 0.0]).astype(np.float32)
+    got = np.asarray(Frame(jnp.asarray(table), 10.0, "moving").dimension_weights(power))
+    steps = np.asarray([0.2, 4.0, DISPLACEMENT_FLOOR])  # what stands still is not infinite
+    np.testing.assert_allclose(got / got[0], (0.2 / steps) ** (2 * power), rtol=1e-5)
+    np.testing.assert_allclose(got.mean(), 1.0, rtol=1e-6)

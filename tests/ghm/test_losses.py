@@ -153,15 +153,17 @@ def test_hand_computed_loss_on_two_rows(make_model, reduction, want):
         np.testing.assert_allclose(metrics[f"loss/{name}"], scale * value, rtol=1e-6)
 
 
-@pytest.mark.parametrize("units", ["state", "frame"])
-def test_hand_computed_loss_in_a_moving_frame(make_model, units):
+@pytest.mark.parametrize("units, power", [("state", 0.0), ("frame", 0.0), ("state", 0.5)])
+def test_hand_computed_loss_in_a_moving_frame(make_model, units, power):
     """With w = 0 the field is the state itself, so that bootstraps point to where they begin."""
-    config = GHMConfig(**TWO_ROWS, frame="moving", loss_units=units)
+    config = GHMConfig(**TWO_ROWS, frame="moving", loss_units=units, step_power=power)
     model = constant(make_model(config, spec=GHMSpec.blank(2, 2)), [0.0, 0.0])
     table = jnp.broadcast_to(jnp.asarray([3.0, 0.1]), model.frame.displacements.shape)
     model = eqx.tree_at(lambda m: m.frame.displacements, model, table)
     batch, draws = two_rows()
     x, y = (1.0, 1.0) if units == "state" else (1 / (1 + 3.0**2), 1 / (1 + 0.1**2))
+    if power:  # one over a step of each, 1/3 and 10, over their mean
+        x, y = 2 / 31, 60 / 31
     # Row 0: 0.5 |(1,-1)|^2 + 0.3125 |(1,0)|^2 + 0.1875 |(1,0)|^2.
     # Row 1: 0.1 |(1, 1)|^2 + 0.9 |(2,2)|^2.
     want = 0.5 * (x + y) + 0.5 * x + 0.1 * (x + y) + 0.9 * 4 * (x + y)

@@ -218,7 +218,7 @@ def step(
     batch_key, loss_key = jax.random.split(key)
     rate = target_rate(state.step, config)
     draw_key, policy_key = jax.random.split(loss_key)
-    draws = sample_draws(draw_key, config, state.model.observation_dim)
+    draws = sample_draws(draw_key, config, state.model.observation_dim, step=state.step)
     batch = sample_batch(data, batch_key, config, state.model.z_dim, draws.gamma)
     batch, draws, terms, jumped = targets(
         state.target, batch, draws, policy_key, config, policy, state.jumped

@@ -8,10 +8,10 @@ from typing import Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jumpyworld.ghm.config import GHMConfig
-from jumpyworld.ghm.discounts import sample_discounts
+from jumpyworld.ghm.discounts import longest_discount, sample_discounts
 
 
 class SupportsSample(Protocol):
@@ -69,7 +69,13 @@ class Draws(eqx.Module):
     x0_gamma: Float[Array, "H d"]
 
 
-def sample_draws(key: PRNGKeyArray, config: GHMConfig, dim: int, dtype=jnp.float32) -> Draws:
+def sample_draws(
+    key: PRNGKeyArray,
+    config: GHMConfig,
+    dim: int,
+    dtype=jnp.float32,
+    step: Int[Array, ""] | None = None,
+) -> Draws:
     """Draw times, discounts and noise for one batch.
 
     Args:
@@ -77,11 +83,13 @@ def sample_draws(key: PRNGKeyArray, config: GHMConfig, dim: int, dtype=jnp.float
         config: batch layout and laws.
         dim: d.
         dtype: of the arrays.
+        step: gradient steps done, which a curriculum needs; None for its end.
     """
     rows, hc = config.batch_size, config.layout.hc
     t_key, gamma_key, beta_key, *noise_keys = jax.random.split(key, 7)
     ends = (config.gamma_min, config.gamma_max)
-    top = jnp.full((rows,), config.gamma_max, dtype)
+    longest = config.gamma_max if step is None else longest_discount(step, config)
+    top = jnp.full((rows,), longest, dtype)
     gamma = sample_discounts(gamma_key, top, config.gamma_sampler, *ends)
     beta = sample_discounts(beta_key, gamma[:hc], config.beta_sampler, *ends)
     noise = [

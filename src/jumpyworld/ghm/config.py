@@ -62,6 +62,8 @@ class GHMConfig:
         gamma_min: smallest discount trained. Paper: gamma_min in the text, 0 in Algorithm 1.
         gamma_max: largest discount trained, below 1. Paper 0.996.
         gamma_sampler: law of gamma. Paper uniform.
+        curriculum: share of ``gradient_steps`` in which the longest horizon trained grows from 2 to
+            that of ``gamma_max``, evenly in its logarithm. Paper 0.
         beta_sampler: law of beta, cut off at the row's gamma. Paper uniform.
         batch_size: rows per gradient step, K. Paper 256.
         hc_fraction: share of rows with horizon consistency; 0 is TD-Flow. Paper 0.25 antmaze, 0.15
@@ -80,6 +82,9 @@ class GHMConfig:
             ``frame``, the network's own outputs in a frame that moves. A dimension's weight is then
             the same at every horizon, and near things that hardly move count as much as
             velocities that are forgotten at once; each velocity's best value stays what it is.
+        step_power: how much more slow dimensions weigh: squared errors are divided by the data's
+            displacement in one step to the power 2 ``step_power``, at every horizon alike. At 1 an
+            error of one step of the way weighs the same in each dimension. Paper 0.
         z_source: ``goals`` (states of the dataset) or ``one_hot`` (a finite set of policies).
         goal_trajectory: share of goals from the row's own future; the rest is random. Paper 0.5.
         goal_discount: of the geometric offset to a trajectory goal. Paper 0.995.
@@ -116,6 +121,7 @@ class GHMConfig:
     gamma_min: float = 0.0
     gamma_max: float = 0.996
     gamma_sampler: DiscountLaw = "uniform"
+    curriculum: float = 0.0
     beta_sampler: DiscountLaw = "uniform"
     batch_size: int = 256
     hc_fraction: float = 0.25
@@ -126,6 +132,7 @@ class GHMConfig:
     use_masks: bool = False
     reduction: Literal["sum", "mean"] = "sum"
     loss_units: Literal["state", "frame"] = "state"
+    step_power: float = 0.0
     z_source: ZSource = "goals"
     goal_trajectory: float = 0.5
     goal_discount: float = 0.995
@@ -145,7 +152,14 @@ class GHMConfig:
         _require(self, "films_per_block", self.films_per_block in (1, 2), "1 or 2")
         _require(self, "gamma_min", 0 <= self.gamma_min < self.gamma_max, "in [0, gamma_max)")
         _require(self, "gamma_max", self.gamma_max < 1, "below 1")
-        for name in ("hc_fraction", "uncond_fraction", "goal_trajectory", "final_lr_fraction"):
+        for name in (
+            "hc_fraction",
+            "uncond_fraction",
+            "goal_trajectory",
+            "final_lr_fraction",
+            "step_power",
+            "curriculum",
+        ):
             _require(self, name, 0 <= getattr(self, name) <= 1, "in [0, 1]")
         _require(self, "goal_discount", 0 <= self.goal_discount < 1, "in [0, 1)")
         _require(self, "target_rate", 0 < self.target_rate <= 1, "in (0, 1]")

@@ -13,9 +13,9 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jumpyworld.ghm.config import DiscountLaw
+from jumpyworld.ghm.config import DiscountLaw, GHMConfig
 
 
 def sample_discounts(
@@ -54,3 +54,17 @@ def sample_discounts(
         drawn = uniform if law == "uniform" else log_uniform
     # Rounding may overstep either end by one unit in the last place.
     return jnp.clip(drawn, min(gamma_min, 1.0), upper)
+
+
+def longest_discount(step: Int[Array, ""], config: GHMConfig) -> Float[Array, ""] | float:
+    """Return the largest discount trained at a step: constant (paper), or growing.
+
+    Deviation: what is learnt of a long horizon before short ones are right is learnt from wrong
+    targets. With ``curriculum`` the horizon grows from 2 to the longest, evenly in its logarithm.
+    """
+    if config.curriculum == 0 or config.gamma_max <= 0.5:
+        return config.gamma_max
+    done = jnp.minimum(step.astype(jnp.float32) / (config.curriculum * config.gradient_steps), 1.0)
+    first, last = math.log(2.0), -math.log1p(-config.gamma_max)
+    longest = -jnp.expm1(-(first + done * (last - first)))
+    return jnp.clip(longest, config.gamma_min, config.gamma_max)

@@ -273,6 +273,8 @@ def regression_loss(
     square = jnp.square(v - points.velocity)
     if config.loss_units == "frame":
         square = square / jax.vmap(model.frame.unit)(spread[0], spread[1].displacement) ** 2
+    if config.step_power > 0:
+        square = square * model.frame.dimension_weights(config.step_power)[None]
     error = jnp.sum(square, axis=-1)
     if config.reduction == "mean":
         error = error / v.shape[-1]
