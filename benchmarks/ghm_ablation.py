@@ -4,10 +4,11 @@
         plain:plain=true,precision=fp32,jumps=now now:jumps=now ahead:
 
 A variant is NAME:FIELD=VALUE,...; ``plain=true`` takes the straightforward loss. All start from the
-preset ``base`` with the changes of --set. A GC-BC policy is trained first, or loaded; with
-``--one-goal`` it is a point's scripted policy sent to the goal of task 1, wherever it is asked to
-go. Everything is compiled side by side beforehand. With --steps variants are scored while the next
-one trains; with --seconds nothing else runs meanwhile. Rows go to OUT/ablation.jsonl at once.
+preset ``base`` with the changes of --set. The policy is --policy, or a GC-BC trained first; with
+``--one-goal`` it is a point's scripted one sent to the goal of task 1, wherever it is asked to go.
+Everything is compiled side by side beforehand. With --steps variants are scored while the next one
+trains; with --seconds nothing else runs meanwhile. ``--curve 4`` scores a run at each quarter of
+it. Rows go to OUT/ablation.jsonl at once.
 """
 
 import argparse
@@ -104,8 +105,8 @@ def compile_all(variants, dataset, policy, base, seeds):
         return dict(zip((name for name, _ in variants), pool.map(prepare, variants), strict=True))
 
 
-def run_steps(runner, carry, limit, seconds, chunk=100):
-    began, done = time.monotonic(), 0
+def run_steps(runner, carry, done, limit, seconds, chunk=100):
+    began = time.monotonic()
     while (limit is None or done < limit) and (
         seconds is None or time.monotonic() - began < seconds
     ):
@@ -123,6 +124,8 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--domain", default="pointmaze-large")
     parser.add_argument("--one-goal", action="store_true")
+    parser.add_argument("--policy", type=Path)
+    parser.add_argument("--curve", type=int, default=1)
     parser.add_argument("--score-workers", type=int, default=4)
     parser.add_argument("--set", nargs="*", default=[])
     parser.add_argument("--preset", default="base")
@@ -140,13 +143,13 @@ def main() -> None:
     a = parser.parse_args()
     domain = domains.get(a.domain)
     dataset, val = data.load(a.sets / a.domain), data.load(a.sets / a.domain, split="val")
-    policy = (
-        one_goal(domain)
-        if a.one_goal
-        else get_policy(
-            domain, dataset, a.runs / f"gcbc-{a.domain}", a.policy_seconds, a.policy_preset
-        )
-    )
+    if a.policy is not None:
+        policy = load(a.policy)
+    elif a.one_goal:
+        policy = one_goal(domain)
+    else:
+        folder = a.runs / f"gcbc-{a.domain}"
+        policy = get_policy(domain, dataset, folder, a.policy_seconds, a.policy_preset)
     variants = [
         (name, read_changes(tuple(text.split(",")) if text else ()))
         for name, _, text in (v.partition(":") for v in a.variants)
@@ -171,28 +174,35 @@ def main() -> None:
         if time.monotonic() - START > a.deadline:
             say("no time for", name)
             continue
-        carry, steps, spent = run_steps(runner, carry, a.steps, a.seconds)
-        metrics, carry = runner.rows(carry, steps)
-        facts = {
-            "kind": "fidelity",
-            "domain": domain.alias,
-            "policy": "scripted, one goal" if a.one_goal else "gcbc",
-            "variant": name,
-            "seeds": a.seeds,
-            "steps": steps,
-            "ms": round(1000 * spent / max(steps, 1), 3),
-            "minutes": {"ghm": round(spent / 60, 3)},
-            "probe": metrics[0],
-            "config": json.loads(json.dumps(dataclasses.asdict(config))),
-            **provenance(),
-        }
-        say(f"{name}: {steps} steps of {facts['ms']:.2f} ms")
-        for kind, (pairs, truth) in truths.items():
-            drawn = {
-                str(seed): model_samples(model, policy, pairs, GAMMAS, jax.random.key(1), a.samples)
-                for seed, model in enumerate(runner.models(carry))
+        steps, spent = 0, 0.0
+        for part in range(1, a.curve + 1):
+            limit = a.steps and a.steps * part // a.curve
+            seconds = a.seconds and a.seconds / a.curve
+            carry, steps, more = run_steps(runner, carry, steps, limit, seconds)
+            spent += more
+            metrics, carry = runner.rows(carry, steps)
+            facts = {
+                "kind": "fidelity",
+                "domain": domain.alias,
+                "policy": "scripted, one goal" if a.one_goal else "gcbc",
+                "variant": name,
+                "seeds": a.seeds,
+                "steps": steps,
+                "of_steps": a.steps,
+                "ms": round(1000 * spent / max(steps, 1), 3),
+                "minutes": {"ghm": round(spent / 60, 3)},
+                "probe": metrics[0],
+                "config": json.loads(json.dumps(dataclasses.asdict(config))),
+                **provenance(),
             }
-            jobs.append(side.submit(report, a, domain, {**facts, "pairs": kind}, truth, drawn))
+            say(f"{name}: {steps} steps of {facts['ms']:.2f} ms")
+            for kind, (pairs, truth) in truths.items():
+                draw_key = jax.random.key(1)
+                drawn = {
+                    str(seed): model_samples(model, policy, pairs, GAMMAS, draw_key, a.samples)
+                    for seed, model in enumerate(runner.models(carry))
+                }
+                jobs.append(side.submit(report, a, domain, {**facts, "pairs": kind}, truth, drawn))
         if a.seconds is not None:
             jobs[-1].result()
         del carry
