@@ -3,7 +3,7 @@
 Time runs as in the paper: t = 0 is noise, t = 1 is data.
 """
 
-from jumpyworld.flows.ode import Field, Grid, Solver, integrate, integrate_through
+from jumpyworld.flows.ode import Field, Grid, Solver, integrate, integrate_along, integrate_through
 from jumpyworld.flows.path import interpolate, target_velocity
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Grid",
     "Solver",
     "integrate",
+    "integrate_along",
     "integrate_through",
     "interpolate",
     "target_velocity",

@@ -10,7 +10,7 @@ two fit together; here the step is t / 10 (grid ``scaled``). Grid ``fixed`` keep
 shortens the last one.
 
 ``integrate_through`` goes on to t = 1 and returns the point and the velocity at t as well: one path
-where a bootstrap needs both.
+where a bootstrap needs both. ``integrate_along`` returns them at every point of such a path.
 
 What a field does with time alone (``at_time``) is computed for all steps at once before the loop,
 which leaves fewer and larger kernels. Nothing is clipped inside the loop: the end point is the
@@ -106,13 +106,7 @@ def integrate_through(
     """
     _check(num_steps, solver, unroll)
     place = jnp.clip(jnp.floor(t * num_steps), 0, num_steps - 1)
-
-    def time(i: Array) -> Array:
-        # i = 0 is time 0, i = 1 + place is t itself, i = num_steps + 1 is time 1.
-        inner = t + (i.astype(t.dtype) - 1 - place) / num_steps
-        return jnp.where(i == 0, 0.0, jnp.where(i > num_steps, 1.0, jnp.clip(inner, 0.0, 1.0)))
-
-    times = jax.vmap(time)(jax.lax.iota(jnp.int32, num_steps + 2))
+    times = _shifted(t, place, num_steps)
 
     def body(carry: Any, step: Any) -> tuple[Any, None]:
         (x, x_t, v_t), (i, step) = carry, step
@@ -124,6 +118,63 @@ def integrate_through(
     start = (x0, x0, x0)  # the last two are overwritten when the path passes t
     (x_end, x_t, v_t) = jax.lax.scan(body, start, steps, unroll=min(unroll, num_steps + 1))[0]
     return x_t, v_t, x_end
+
+
+def integrate_along(
+    field: Field,
+    x0: Float[Array, "*batch d"],
+    shift: Float[Array, "*batch"],
+    *,
+    num_steps: int,
+    solver: Solver = "euler",
+    unroll: int = 1,
+    at_time: AtTime | None = None,
+) -> tuple[
+    Float[Array, "N *batch d"],
+    Float[Array, "N *batch d"],
+    Float[Array, "N *batch"],
+    Float[Array, "*batch d"],
+]:
+    """Follow the field from 0 to 1 and return all points of a grid of step 1 / num_steps.
+
+    The grid is that of ``integrate_through``, placed by its first point: 0, then (shift + i) /
+    num_steps for i below num_steps, then 1. A uniform shift makes each of the N = num_steps times
+    uniform on its N-th of [0, 1].
+
+    Args:
+        field: as for ``integrate``.
+        x0: state at t = 0 [..., d].
+        shift: of each sample's grid, in [0, 1] [...].
+        num_steps: N.
+        solver: ``euler`` or ``midpoint``.
+        unroll: steps per iteration of the compiled loop.
+        at_time: as for ``integrate``.
+
+    Returns:
+        States at the N times [N, ..., d], velocities there [N, ..., d], the times [N, ...], and
+        state at 1.
+    """
+    _check(num_steps, solver, unroll)
+    times = _shifted(shift / num_steps, 0, num_steps)
+
+    def body(x: Array, step: Any) -> tuple[Array, tuple[Array, Array]]:
+        after, v = _advance(field, x, step, solver)
+        return after, (x, v)
+
+    steps = _steps(times, solver, at_time)
+    x_end, (x, v) = jax.lax.scan(body, x0, steps, unroll=min(unroll, num_steps + 1))
+    return x[1:], v[1:], times[1:-1], x_end
+
+
+def _shifted(t: Array, place: Array | int, num_steps: int) -> Array:
+    """Return 0, num_steps times 1 / num_steps apart of which number ``place`` is t, and 1."""
+
+    def time(i: Array) -> Array:
+        # i = 0 is time 0, i = 1 + place is t itself, i = num_steps + 1 is time 1.
+        inner = t + (i.astype(t.dtype) - 1 - place) / num_steps
+        return jnp.where(i == 0, 0.0, jnp.where(i > num_steps, 1.0, jnp.clip(inner, 0.0, 1.0)))
+
+    return jax.vmap(time)(jax.lax.iota(jnp.int32, num_steps + 2))
 
 
 def _steps(times: Array, solver: Solver, at_time: AtTime | None) -> Any:

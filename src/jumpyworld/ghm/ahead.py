@@ -140,7 +140,7 @@ def regressions_ahead(
     ends = jnp.concatenate([t, jnp.ones_like(t[:hc])])
     noise = jnp.concatenate([draws.x0_beta, draws.x0_gamma, draws.x0_jump])
     steps, grid = config.train_steps, config.bootstrap_grid
-    assert grid != "through"  # the config has refused it
+    assert grid not in ("through", "every")  # the config has refused it
     flow = jax.vmap(lambda x0, t, c: target.flow(x0, t, c, num_steps=steps, grid=grid))
     x = flow(noise, ends, condition)
     x, jumps = x[: len(t)], x[len(t) :]
@@ -150,7 +150,7 @@ def regressions_ahead(
         target.state_normaliser.normalise(batch.next_observations), draws.x0_one_step, draws.t
     )
     b = len(draws.t)
-    terms = (one_step, Regression(x[:b], v[:b]), Regression(x[b:], v[b:]))
+    terms = (one_step, Regression(x[:b], v[:b], t[:b]), Regression(x[b:], v[b:], t[b:]))
     s_plus = target.state_normaliser.denormalise(jumps)
     a_plus = policy.sample(plus_key, s_plus, first.z)
     after = Jumped(

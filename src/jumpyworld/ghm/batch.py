@@ -51,7 +51,8 @@ class Draws(eqx.Module):
     """The random numbers of one loss: one time per row, noise of its own for each term.
 
     Attributes:
-        t: flow times [B], shared by the terms of a row.
+        t: flow times [B], shared by the terms of a row; with ``bootstrap_grid="every"`` the shifts
+            of the rows' grids.
         gamma: discounts [B].
         beta: shorter discounts [B]; equal to gamma outside consistency rows.
         x0_one_step: noise of the one-step term [B, d].

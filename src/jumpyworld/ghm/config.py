@@ -25,7 +25,7 @@ from jumpyworld.nn.normaliser import NormaliserKind
 
 FrameKind = Literal["absolute", "moving", "matched"]
 DiscountLaw = Literal["uniform", "log_uniform", "mixture"]
-BootstrapGrid = Literal["scaled", "fixed", "through"]
+BootstrapGrid = Literal["scaled", "fixed", "through", "every"]
 Precision = Literal["fp32", "bf16"]
 ZSource = Literal["goals", "one_hot"]
 Preset = Literal["paper", "base", "small", "debug"]
@@ -53,9 +53,10 @@ class GHMConfig:
         solver: ``euler`` (paper) or ``midpoint``; in training and by default in sampling.
         train_steps: ODE steps of a bootstrap target. Paper 10.
         eval_steps: ODE steps of a sample. Paper 20.
-        bootstrap_grid: ``scaled`` (step t / train_steps), ``fixed`` (1 / train_steps) or
+        bootstrap_grid: ``scaled`` (step t / train_steps), ``fixed`` (1 / train_steps),
             ``through`` (one path from 0 to 1 that passes t: its end is S+, its velocity at t the
-            target; see ``losses``).
+            target) or ``every`` (all train_steps points of such a path are learnt from); see
+            ``losses``.
         precision: of the inner layers' products in training, ``fp32`` or ``bf16``; weights,
             optimiser and losses are in fp32 either way.
         unroll: ODE steps per iteration of the compiled loop; ``train_steps`` suits a GPU.
@@ -172,7 +173,7 @@ class GHMConfig:
             )
         ok = not (self.use_masks and self.uncond_source == "trajectory")
         _require(self, "uncond_source", ok, "bootstrap with use_masks")
-        ok = self.jumps == "now" or self.bootstrap_grid != "through"
+        ok = self.jumps == "now" or self.bootstrap_grid not in ("through", "every")
         _require(self, "bootstrap_grid", ok, "scaled or fixed with jumps=ahead")
         ok = self.loss_units == "state" or self.frame != "absolute"
         _require(self, "loss_units", ok, "state with frame=absolute")
@@ -197,6 +198,11 @@ class GHMConfig:
         hc = _ceil(self.hc_fraction * self.batch_size)
         unconditional = _ceil(self.uncond_fraction * self.batch_size)
         return BatchLayout(hc, self.batch_size - hc - unconditional, unconditional)
+
+    @property
+    def times_per_row(self) -> int:
+        """Flow times that each row of a batch is learnt at."""
+        return self.train_steps if self.bootstrap_grid == "every" else 1
 
     @classmethod
     def preset(cls, name: Preset, domain: str = "antmaze", **changes) -> "GHMConfig":

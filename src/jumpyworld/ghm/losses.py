@@ -16,6 +16,12 @@ so both are rows of one ODE solve. With ``bootstrap_grid="through"`` they are th
 the end of the path whose velocity at t is the second term's target. Each term keeps its
 expectation; the noise of the two is no longer independent.
 
+``bootstrap_grid="every"`` learns from all N = ``train_steps`` points of such a path, whose
+velocities are known anyway: the times of a row are (u + i) / N for i below N, with u in the place
+of t, and its loss is the mean over them. One of them, drawn at random, is a uniform time on the
+grid that ``through`` would have, so the expectation is that of ``through``. The one-step term is
+taken at the same times, on one straight path.
+
 Deviation: A' ~ pi_z(. | S') as in Eq. td-hc, where Algorithm 1 takes the dataset's. Unconditional
 rows lose the action as well as z, as in the proposal figure, so they need no A'; with
 ``mask_action=False`` they keep the action and bootstrap with the dataset's, as in the text. With
@@ -43,13 +49,18 @@ Metrics = dict[str, Float[Array, ""]]
 class Regression(eqx.Module):
     """Points and the velocities to learn there, in normalised units.
 
+    The points are the term's rows in their order; with several times per row, all rows at the
+    first time, then all at the second, and so on.
+
     Attributes:
-        x: X_t [rows, d].
-        velocity: target [rows, d].
+        x: X_t [points, d].
+        velocity: target [points, d].
+        t: times [points].
     """
 
-    x: Float[Array, "rows d"]
-    velocity: Float[Array, "rows d"]
+    x: Float[Array, "points d"]
+    velocity: Float[Array, "points d"]
+    t: Float[Array, " points"]
 
 
 Terms = tuple[Regression, Regression, Regression | None]
@@ -88,7 +99,7 @@ def one_step_target(
         x0: noise [B, d].
         t: times [B].
     """
-    return Regression(interpolate(x0, s_next, t), target_velocity(x0, s_next))
+    return Regression(interpolate(x0, s_next, t), target_velocity(x0, s_next), t)
 
 
 def beta_bootstrap_target(
@@ -108,25 +119,31 @@ def beta_bootstrap_target(
         target: target network.
         next_condition: of (S', A', beta) under the target, batched [B].
         x0: noise [B, d].
-        t: times [B].
+        t: times, or shifts of the grids [B].
         x0_jump: noise of the jumps, which start from the first H rows [H, d].
         config: ODE steps and solver.
 
     Returns:
-        The regression [B], and the jumps in normalised units [H, d].
+        The regression [B points per time], and the jumps in normalised units [H, d].
     """
     hc, steps = len(x0_jump), config.train_steps
     if config.bootstrap_grid == "through":
         through = jax.vmap(lambda x0, t, c: target.flow_through(x0, t, c, num_steps=steps))
         x_t, v_t, end = through(x0, t, next_condition)
-        return Regression(x_t, v_t), end[:hc]
+        return Regression(x_t, v_t, t), end[:hc]
+    if config.bootstrap_grid == "every":
+        along = jax.vmap(
+            lambda x0, u, c: target.flow_along(x0, u, c, num_steps=steps), out_axes=(1, 1, 1, 0)
+        )
+        *points, end = along(x0, t, next_condition)
+        return Regression(*(jnp.concatenate(leaf) for leaf in points)), end[:hc]
     grid = config.bootstrap_grid
     flow = jax.vmap(lambda x0, t, c: target.flow(x0, t, c, num_steps=steps, grid=grid))
     both = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:hc]]), next_condition)
     ends = jnp.concatenate([t, jnp.ones_like(t[:hc])])
     x = flow(jnp.concatenate([x0, x0_jump]), ends, both)
     x_t, jumps = x[: len(x0)], x[len(x0) :]
-    return Regression(x_t, jax.vmap(target.velocity)(x_t, t, next_condition)), jumps
+    return Regression(x_t, jax.vmap(target.velocity)(x_t, t, next_condition), t), jumps
 
 
 def gamma_bootstrap_target(
@@ -150,7 +167,7 @@ def gamma_bootstrap_target(
         z: policy encodings [H, dz].
         gamma: discounts [H].
         x0: noise [H, d].
-        t: times [H].
+        t: times, or shifts of the grids [H].
         config: ODE steps and solver.
     """
     encoded = jax.vmap(target.encode)(s_plus, a_plus, z)
@@ -204,8 +221,8 @@ def regressions(
         policy: whose future is learnt.
 
     Returns:
-        One-step and beta-bootstrap [B] and gamma-bootstrap [H] regressions; None for the last
-        without consistency rows. No gradient passes them.
+        One-step and beta-bootstrap [B] and gamma-bootstrap [H] regressions, as many times as a row
+        has times; None for the last without consistency rows. No gradient passes them.
     """
     target = rounded(target, config)
     hc, c = config.layout.hc, config.layout.conditional
@@ -216,11 +233,13 @@ def regressions(
         a_next = jnp.concatenate([a_next, batch.next_actions[c:]])
     condition = batch_condition(target, s_next, a_next, z, draws.beta)
 
-    x1 = target.state_normaliser.normalise(s_next)
-    one_step = one_step_target(x1, draws.x0_one_step, draws.t)
     beta, jumps = beta_bootstrap_target(
         target, condition, draws.x0_beta, draws.t, draws.x0_jump, config
     )
+    # At the times of the bootstraps; one noise per row, so its points lie on one straight path.
+    ends = draws.x0_one_step, target.state_normaliser.normalise(s_next)
+    x0, x1 = (jnp.concatenate([x] * config.times_per_row) for x in ends)
+    one_step = one_step_target(x1, x0, beta.t)
     if hc == 0:
         return jax.lax.stop_gradient((one_step, beta, None))
     s_plus = target.state_normaliser.denormalise(jumps)
@@ -264,21 +283,23 @@ def regression_loss(
     condition = batch_condition(model, batch.observations, actions, batch.z[:c], draws.gamma)
     # One pass over the points of all terms: a third of the launches of one pass each.
     there = [term for term in terms if term is not None]
-    counts = [len(term.x) for term in there]
+    n = config.times_per_row
+    counts = [len(term.x) // n for term in there]
     points = jax.tree.map(lambda *parts: jnp.concatenate(parts), *there)
     spread = jax.tree.map(
-        lambda leaf: jnp.concatenate([leaf[:n] for n in counts]), (draws.t, condition)
+        lambda leaf: jnp.concatenate([leaf[:rows] for rows in counts for _ in range(n)]), condition
     )
-    v = jax.vmap(model.velocity)(points.x, *spread)
+    v = jax.vmap(model.velocity)(points.x, points.t, spread)
     square = jnp.square(v - points.velocity)
     if config.loss_units == "frame":
-        square = square / jax.vmap(model.frame.unit)(spread[0], spread[1].displacement) ** 2
+        square = square / jax.vmap(model.frame.unit)(points.t, spread.displacement) ** 2
     if config.step_power > 0:
         square = square * model.frame.dimension_weights(config.step_power)[None]
     error = jnp.sum(square, axis=-1)
     if config.reduction == "mean":
         error = error / v.shape[-1]
-    errors = jnp.split(error, [counts[0], counts[0] + counts[1]])
+    parts = jnp.split(error, [n * counts[0], n * (counts[0] + counts[1])])
+    errors = [jnp.mean(part.reshape(n, -1), axis=0) for part in parts]
 
     w_one, w_beta, w_gamma = mixture_weights(draws.beta, draws.gamma)
     if batch.masks is not None:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError
-from jumpyworld.flows import Grid, Solver, integrate, integrate_through
+from jumpyworld.flows import Grid, Solver, integrate, integrate_along, integrate_through
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.frame import Frame, make_frame
 from jumpyworld.ghm.spec import GHMSpec
@@ -179,6 +179,28 @@ class GeometricHorizonModel(eqx.Module):
             lambda x, t, time: self.velocity(x, t, condition, time),
             x0,
             t,
+            num_steps=num_steps,
+            solver=self.solver,
+            unroll=self.unroll,
+            at_time=self.field.at_time,
+        )
+
+    def flow_along(
+        self,
+        x0: Float[Array, " d"],
+        shift: Float[Array, ""],
+        condition: Condition,
+        *,
+        num_steps: int,
+    ) -> tuple[Float[Array, "N d"], Float[Array, "N d"], Float[Array, " N"], Float[Array, " d"]]:
+        """Return psi_t(x0), the velocity there and t, at N times, and psi_1(x0); see ``flow``.
+
+        All are of one path, with N = num_steps points (shift + i) / N.
+        """
+        return integrate_along(
+            lambda x, t, time: self.velocity(x, t, condition, time),
+            x0,
+            shift,
             num_steps=num_steps,
             solver=self.solver,
             unroll=self.unroll,
