@@ -125,3 +125,11 @@ def test_slow_dimensions_weigh_more_by_their_single_step(power):
     steps = np.asarray([0.2, 4.0, DISPLACEMENT_FLOOR])  # what stands still is not infinite
     np.testing.assert_allclose(got / got[0], (0.2 / steps) ** (2 * power), rtol=1e-5)
     np.testing.assert_allclose(got.mean(), 1.0, rtol=1e-6)
+
+
+def test_a_goal_is_seen_from_the_state_in_steps_and_far_ones_in_brief():
+    f = frame()  # moves 4 and 8 within sixteen steps
+    s = jnp.asarray([100.0, -7.0])
+    np.testing.assert_allclose(f.towards(s, s), [0.0, 0.0])
+    moved = jnp.asarray([4 * np.sinh(1.0), -8 * np.sinh(3.0)])
+    np.testing.assert_allclose(f.towards(s, s + moved), [1.0, -3.0], rtol=1e-5)

@@ -80,6 +80,23 @@ def test_push_is_the_euler_scheme_written_out(model, key):
     np.testing.assert_allclose(push(model, noise, S[0], A[0], Z[0], GAMMA[0]), want, rtol=1e-5)
 
 
+def test_a_paced_model_has_its_units_in_normaliser_and_frame_and_they_are_stored(
+    make_model, config, change, key
+):
+    config = change(config, frame="moving", normaliser="paced")
+    model = make_model(config)
+    gains = np.asarray(model.state_normaliser.gains)
+    assert np.ptp(gains) > 0.1
+    np.testing.assert_array_equal(model.frame.gains, gains)
+    x, t, d = jnp.asarray([3.0, 4.0, 5.0]), jnp.float32(0.5), jnp.ones(3)
+    np.testing.assert_allclose(model.frame.inputs(x, t, x, d)[3:], x / gains, rtol=1e-6)
+    document = {"config": to_json(config), "spec": GHMSpec.blank(3, 2).shapes()}
+    again = from_checkpoint(document, to_arrays(model))
+    np.testing.assert_array_equal(
+        model.sample(key, S, A, Z, GAMMA), again.sample(key, S, A, Z, GAMMA)
+    )
+
+
 @pytest.mark.parametrize("frame", ["absolute", "moving", "matched"])
 def test_samples_are_in_raw_units(make_model, config, change, key, frame):
     # A field that is zero in the moving frame carries noise x0 to s + x0 in normalised units, in
@@ -206,3 +223,26 @@ def test_spec_measures_the_data_and_refuses_nonsense(dataset, spec):
         GHMSpec(2, spec.mean, spec.std[:2], spec.displacements)
     with pytest.raises(ConfigError, match="together"):
         GHMSpec(2, spec.mean, spec.std, spec.displacements, z_mean=spec.mean)
+
+
+def test_a_moving_z_is_seen_from_the_state_and_a_missing_one_is_its_token(
+    make_model, config, change
+):
+    model = make_model(change(config, frame="moving", z_frame="moving"))
+    plain = make_model(change(config, frame="moving"))
+    s, a, z = S[0], A[0], Z[0]
+    units = model.state_normaliser
+    towards = model.frame.towards(units.normalise(s), units.normalise(z))
+    first = model.field.encoder.first
+    want = first(units.standardise(s), a, jnp.concatenate([units.standardise(z), towards]))
+    np.testing.assert_allclose(model.encode(s, a, z), want, rtol=1e-5)
+    assert model.z_dim == plain.z_dim == 3
+    weights = model.field.encoder.z.weight
+    assert weights.shape[0] == 2 * plain.field.encoder.z.weight.shape[0]
+    np.testing.assert_array_equal(
+        model.encode(s, None, None), first(units.standardise(s), None, None)
+    )
+    with pytest.raises(ConfigError, match="z_frame=moving: must be absolute where z is no state"):
+        make_model(change(config, z_frame="moving"), spec=GHMSpec.blank(3, 2, 4))
+    with pytest.raises(ConfigError, match="z_frame=moving: must be absolute with z_source=one_hot"):
+        change(config, z_frame="moving", z_source="one_hot")

@@ -45,3 +45,18 @@ def test_bad_settings_are_named():
         make_normaliser("scaled", MEAN, STD, gain=0.0)
     with pytest.raises(ConfigError, match="shape"):
         make_normaliser("standard", MEAN, STD[:2])
+
+
+def test_paced_units_make_one_step_alike_between_none_and_all_of_the_gain():
+    std = np.asarray([2.0, 30.0, 0.5], np.float32)
+    step = std * np.asarray([0.05, 0.9, 0.001], np.float32)
+    paced = make_normaliser("paced", MEAN, std, gain=10.0, step=step)
+    # Six times, so that a step is .3 of the noise; not less than once; not more than ten times.
+    np.testing.assert_allclose(paced.unit, std / [6.0, 1.0, 10.0], rtol=1e-5)
+    raw = jnp.asarray([[9.0, -70.0, 1.0], [4.0, -130.0, -2.0]])
+    np.testing.assert_allclose(paced.normalise(raw)[0], [12.0, 1.0, 20.0], rtol=1e-5)
+    np.testing.assert_allclose(paced.denormalise(paced.normalise(raw)), raw, rtol=1e-5)
+    standard = make_normaliser("standard", MEAN, std)
+    np.testing.assert_array_equal(paced.standardise(raw), standard.standardise(raw))
+    with pytest.raises(ConfigError, match="normaliser='paced': needs the data's displacement"):
+        make_normaliser("paced", MEAN, std, gain=10.0)

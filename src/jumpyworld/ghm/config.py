@@ -48,8 +48,11 @@ class GHMConfig:
         linear_mix: no activation after the sum of conditioning parts, so that FiLM can be cached.
         frame: ``absolute`` (the paper's field), ``moving`` (with the state) or ``matched`` (and to
             a Gaussian of the data's displacement); see ``Frame``.
-        normaliser: ``standard``, ``identity`` or ``scaled`` (standard times ``data_scale``).
-        data_scale: size of the data in units of the noise, for ``scaled``.
+        z_frame: how the network sees a z that is a state: ``absolute``, or ``moving``, as seen from
+            the state too; see ``Frame.towards``. Paper absolute.
+        normaliser: ``standard``, ``identity``, ``scaled`` (standard times ``data_scale``) or
+            ``paced`` (standard times 1 to ``data_scale``, more for slow dimensions).
+        data_scale: size of the data in units of the noise, for ``scaled`` and, at most, ``paced``.
         solver: ``euler`` (paper) or ``midpoint``; in training and by default in sampling.
         train_steps: ODE steps of a bootstrap target. Paper 10.
         eval_steps: ODE steps of a sample. Paper 20.
@@ -111,6 +114,7 @@ class GHMConfig:
     films_per_block: int = 1
     linear_mix: bool = False
     frame: FrameKind = "absolute"
+    z_frame: Literal["absolute", "moving"] = "absolute"
     normaliser: NormaliserKind = "standard"
     data_scale: float = 10.0
     solver: Solver = "euler"
@@ -177,6 +181,8 @@ class GHMConfig:
         _require(self, "bootstrap_grid", ok, "scaled or fixed with jumps=ahead")
         ok = self.loss_units == "state" or self.frame != "absolute"
         _require(self, "loss_units", ok, "state with frame=absolute")
+        ok = self.z_frame == "absolute" or self.z_source == "goals"
+        _require(self, "z_frame", ok, "absolute with z_source=one_hot")
         for name in ("data_scale", "embed_scale", "learning_rate", "adam_eps"):
             _require(self, name, getattr(self, name) > 0, "above 0")
         for name in ("weight_decay", "grad_clip"):

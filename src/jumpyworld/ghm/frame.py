@@ -48,11 +48,13 @@ class Frame(eqx.Module):
             trained.
         gain: size of the data in normalised units.
         kind: ``absolute``, ``moving`` or ``matched``.
+        gains: the same by dimension [d], instead of ``gain``; None where they are all alike.
     """
 
     displacements: Float[Array, "H d"]
     gain: float = eqx.field(static=True)
     kind: FrameKind = eqx.field(static=True)
+    gains: Float[Array, " d"] | None = None
 
     @staticmethod
     def num_inputs(kind: FrameKind, dim: int) -> int:
@@ -76,7 +78,8 @@ class Frame(eqx.Module):
         """Return what the network sees of the point x at time t."""
         if self.kind == "absolute":
             return x
-        return jnp.concatenate([(x - t * s) / _spread(t, displacement), x / self.gain])
+        gain = self.gain if self.gains is None else self.gains
+        return jnp.concatenate([(x - t * s) / _spread(t, displacement), x / gain])
 
     def velocity(
         self,
@@ -103,6 +106,16 @@ class Frame(eqx.Module):
             return jnp.sqrt(1.0 + displacement**2)
         return displacement / _spread(t, displacement)
 
+    def towards(self, s: Float[Array, " d"], z: Float[Array, " d"]) -> Float[Array, " d"]:
+        """Return where the state z lies from s, near things at full size and far ones in brief.
+
+        Deviation: the paper's network sees z alone. Where a goal is a metre away in a maze of
+        twenty, the direction to it is a small difference of two large inputs. In units of the
+        data's displacement over 16 steps, and beyond those as its logarithm.
+        """
+        near = jnp.maximum(self.displacements[HORIZONS.index(16.0)], DISPLACEMENT_FLOOR)
+        return jnp.arcsinh((z - s) / near)
+
     def dimension_weights(self, power: float) -> Float[Array, " d"]:
         """Return how much a squared error counts by dimension, 1 on average; see ``step_power``.
 
@@ -124,8 +137,10 @@ def make_frame(
     kind: FrameKind, displacements: Float[np.ndarray, "H d"], normaliser: Normaliser
 ) -> Frame:
     """Return the frame for displacements in raw units [H, d] and the state's normaliser."""
-    unit = jnp.broadcast_to(normaliser.scale / normaliser.gain, displacements.shape)
-    return Frame(jnp.asarray(displacements) / unit, normaliser.gain, kind)
+    unit = jnp.broadcast_to(normaliser.unit, displacements.shape)
+    # Arrays of its own: a buffer that occurs twice cannot be donated.
+    gains = None if normaliser.gains is None else normaliser.gains.copy()
+    return Frame(jnp.asarray(displacements) / unit, normaliser.gain, kind, gains)
 
 
 def displacement_table(

@@ -54,6 +54,7 @@ class GeometricHorizonModel(eqx.Module):
         solver: default ODE solver.
         unroll: ODE steps per iteration of the compiled loop.
         mask_action: whether the unconditional model has no action either.
+        z_moves: whether the network sees z from the state as well.
     """
 
     field: FieldNetwork
@@ -65,15 +66,20 @@ class GeometricHorizonModel(eqx.Module):
     solver: Solver = eqx.field(static=True)
     unroll: int = eqx.field(static=True)
     mask_action: bool = eqx.field(static=True)
+    z_moves: bool = eqx.field(static=True)
 
     def __init__(self, config: GHMConfig, spec: GHMSpec, *, key: PRNGKeyArray):
+        self.z_moves = config.z_frame == "moving"
+        if self.z_moves and not spec.z_is_state:
+            raise ConfigError("z_frame=moving: must be absolute where z is no state")
+        step = spec.displacements[0]
         self.state_normaliser = make_normaliser(
-            config.normaliser, spec.mean, spec.std, gain=config.data_scale
+            config.normaliser, spec.mean, spec.std, gain=config.data_scale, step=step
         )
         if spec.z_mean is None or spec.z_std is None:
             # Equal, and not the same arrays: a buffer that occurs twice cannot be donated.
             self.z_normaliser = make_normaliser(
-                config.normaliser, spec.mean, spec.std, gain=config.data_scale
+                config.normaliser, spec.mean, spec.std, gain=config.data_scale, step=step
             )
         else:
             self.z_normaliser = make_normaliser("standard", spec.z_mean, spec.z_std)
@@ -82,7 +88,7 @@ class GeometricHorizonModel(eqx.Module):
             inputs=Frame.num_inputs(config.frame, spec.observation_dim),
             state_dim=spec.observation_dim,
             action_dim=spec.action_dim,
-            z_dim=spec.z_dim,
+            z_dim=2 * spec.z_dim if self.z_moves else spec.z_dim,
             width=config.width,
             stages=config.stages,
             embed_dim=config.embed_dim,
@@ -116,8 +122,12 @@ class GeometricHorizonModel(eqx.Module):
         z: Float[Array, " dz"] | None,
     ) -> Float[Array, " width"]:
         """Return the encoder's first layer for one condition in raw units; None is a token."""
-        z = None if z is None else self.z_normaliser.standardise(z)
-        return self.field.encoder.first(self.state_normaliser.standardise(s), a, z)
+        units = self.state_normaliser
+        seen = None if z is None else self.z_normaliser.standardise(z)
+        if z is not None and seen is not None and self.z_moves:
+            towards = self.frame.towards(units.normalise(s), units.normalise(z))
+            seen = jnp.concatenate([seen, towards])
+        return self.field.encoder.first(units.standardise(s), a, seen)
 
     def condition(
         self, encoded: Float[Array, " width"], s: Float[Array, " d"], gamma: Float[Array, ""]

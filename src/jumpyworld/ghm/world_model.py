@@ -132,7 +132,11 @@ class WorldModel(eqx.Module):
     def __init__(self, config: WorldModelConfig, spec: GHMSpec, *, key: PRNGKeyArray):
         d = spec.observation_dim
         self.state_normaliser = make_normaliser(
-            config.normaliser, spec.mean, spec.std, gain=config.data_scale
+            config.normaliser,
+            spec.mean,
+            spec.std,
+            gain=config.data_scale,
+            step=spec.displacements[0],
         )
         self.frame = make_frame(config.frame, spec.displacements, self.state_normaliser)
         self.field = FieldNetwork(
