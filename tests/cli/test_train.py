@@ -249,9 +249,17 @@ def test_a_damaged_newest_checkpoint_falls_back_with_a_warning(data, straight, c
 def test_an_interrupted_run_saves_says_so_and_continues(
     data, straight, tmp_path, capsys, monkeypatch
 ):
+    class Impatient:
+        def __call__(self, done, total):
+            if done == 2:
+                signal.raise_signal(signal.SIGINT)
+
+        def say(self, text):
+            assert text == "compiling"
+
     @contextlib.contextmanager
-    def impatient(title, unit):
-        yield lambda done, total: signal.raise_signal(signal.SIGINT) if done == 2 else None
+    def impatient(title, unit, deadline):
+        yield Impatient()
 
     out, words = tmp_path / "run", ("--steps", 4, "--log-every", 2)
     with monkeypatch.context() as patch:
