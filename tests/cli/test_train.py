@@ -365,8 +365,8 @@ def test_a_bad_setting_is_one_line(words, message, data, tmp_path, capsys):
     [
         (["policy", "gcbd"], "unknown policy 'gcbd': choose one of gcbc"),
         (["policy", "gcbc", "--dataset", "{out}/none.npz"], "none.npz: no such file"),
-        (["policy", "gcbc", "--steps", "0"], "steps is 0"),
-        (["policy", "gcbc", "--num-seeds", "0"], "num_seeds is 0"),
+        (["policy", "gcbc", "--steps", "0"], "--steps 0"),
+        (["policy", "gcbc", "--num-seeds", "0"], "--num-seeds 0"),
         (["policy", "gcbc", "--out", "{data}"], "cannot be written"),
         (["policy", "gcbc", "--out", "{straight}/checkpoints/step-000000004"], "not a run folder"),
         (["ghm", "--policy", "{out}/none"], "none: no such folder"),
