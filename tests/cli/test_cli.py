@@ -56,9 +56,9 @@ def test_info_prints_versions_devices_and_folders():
     ("words", "message"),
     [
         (["data", "generate", "antmaze-huge"], "unknown domain 'antmaze-huge'"),
-        (["data", "generate", "cube-1", "--episodes", "0"], "episodes must be at least 1, not 0"),
-        (["data", "generate", "cube-1", "--workers", "0"], "workers must be at least 1, not 0"),
-        (["data", "generate", "cube-1", "--seed", "-3"], "seed must not be negative, not -3"),
+        (["data", "generate", "cube-1", "--episodes", "0"], "--episodes 0: must be at least 1"),
+        (["data", "generate", "cube-1", "--workers", "0"], "--workers 0: must be at least 1"),
+        (["data", "generate", "cube-1", "--seed", "-3"], "--seed -3: must not be negative"),
     ],
 )
 def test_bad_input_is_one_line_and_a_status(words, message, tmp_path, capsys):
@@ -72,8 +72,8 @@ def test_bad_input_is_one_line_and_a_status(words, message, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--minutes", "nan"], "minutes must be positive and finite, not nan"),
-        (["--seed", "-1"], "seed must not be negative, not -1"),
+        (["--minutes", "nan"], "--minutes nan: must be positive and finite"),
+        (["--seed", "-1"], "--seed -1: must not be negative"),
         (["--out", "{folder}"], "is a folder"),
         (["--out", "{folder}/file/e.safetensors"], "cannot be written"),
         (["--out", "{folder}/file"], "file: exists"),

@@ -1,6 +1,7 @@
 """``jumpy demo`` from beginning to end, with next to nothing learnt."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,10 +48,20 @@ def test_the_demo_tells_the_whole_story_and_goes_on_where_it_stopped(
     assert run(["demo", "--fast", "--out", str(out)]) == 0
     again = capsys.readouterr().out
     note = "compplan: drawn: not in 25 steps; counted: not in 7 steps"
-    (found,) = json.loads((out / "summary.json").read_text())["picture"]["notes"]
+    second = json.loads((out / "summary.json").read_text())
+    (found,) = second["picture"]["notes"]
     assert found.startswith(note) and f"in the picture, {note}" in again
     assert again.count("already in") == 3 and "finished" in again
     assert (out / "eval" / "success.jsonl").read_text() == rows
+    # What was done already keeps the time that it took; nothing was resumed.
+    done = [title for title, _ in demo.Demo(out=out, fast=True).stages()]
+    taken = [seconds[title] for title in done]
+    assert [second["seconds"][title] for title in done] == taken and second["resumed"] is False
+    shutil.rmtree(out / "eval")
+    assert run(["demo", "--fast", "--out", str(out)]) == 0
+    third = json.loads((out / "summary.json").read_text())
+    assert third["resumed"] is True
+    assert [third["seconds"][title] for title in done[:3]] == taken[:3]
     monkeypatch.chdir(tmp_path)
     exec(readme_python("load, plan, act"), {})
     assert "steps, success:" in capsys.readouterr().out

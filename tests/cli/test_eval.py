@@ -261,7 +261,7 @@ def test_precedents_change_what_is_run_and_must_be_of_the_domain(home, tmp_path,
     assert wanted.items() <= config.items() and "precedent_share" not in config
     hasty = (*bridged[:-3], "0", *bridged[-2:])
     assert run(command(home, tmp_path / "no", *hasty, planner=("compplan",))) == 2
-    assert "patience=0: must be above 0" in capsys.readouterr().err
+    assert "--patience 0: must be above 0" in capsys.readouterr().err
     others = ("--precedents", str(tmp_path / "pointmaze-large-navigate-v0.npz"))
     assert run(command(home, tmp_path / "no", *others, planner=("compplan",))) == 2
     assert "--precedents" in capsys.readouterr().err
@@ -273,4 +273,4 @@ def test_precedents_change_what_is_run_and_must_be_of_the_domain(home, tmp_path,
     assert not (tmp_path / "no").exists()
     wrong = (*own, "--precedent-share", "0")
     assert run(command(home, tmp_path / "no", *wrong, planner=("compplan",))) == 2
-    assert "share=0: must be above 0" in capsys.readouterr().err
+    assert "--precedent-share 0: must be above 0" in capsys.readouterr().err

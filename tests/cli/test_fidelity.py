@@ -124,10 +124,10 @@ def refused(capsys, command, *texts):
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        (["--gammas", "1.2"], "gamma=1.2"),
-        (["--gammas", ".9", ".998"], "gamma=0.998"),
-        (["--num-pairs", "0"], "pairs=0"),
-        (["--num-rollouts", "1"], "rollouts=1"),
+        (["--gammas", "1.2"], "--gammas 1.2"),
+        (["--gammas", ".9", ".998"], "--gammas 0.998"),
+        (["--num-pairs", "0"], "--num-pairs 0"),
+        (["--num-rollouts", "1"], "--num-rollouts 1"),
         (["--domain", "antmaze-medium"], "not of antmaze-medium-navigate-v0"),
         (["--domain", "nowhere"], "unknown domain"),
         (["--dataset", "missing"], "missing"),

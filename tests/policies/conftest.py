@@ -1,5 +1,7 @@
 """What the tests of policies share: small data, and NumPy's own view of the networks."""
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -9,6 +11,11 @@ import pytest
 
 from jumpyworld import policies
 from jumpyworld.data import Dataset, device_data
+
+# Shared helpers are plain modules beside the tests.
+sys.path.append(str(Path(__file__).parent))
+
+from loss_parts import DA, B, D
 
 
 def make_dataset(seed=0, lengths=(30, 1, 47), d=3, da=2):
@@ -134,3 +141,11 @@ def shaken():
 def norm():
     """The sum of absolute values over a tree of gradients."""
     return lambda tree: sum(np.abs(np.asarray(x)).sum() for x in jax.tree.leaves(tree))
+
+
+@pytest.fixture(scope="module")
+def rows(oracle):
+    """States, goals, next states, subgoals, and two sets of actions."""
+    s, g, s_next, w = (oracle.normal(i, B, D) for i in range(4))
+    a, a_next = (np.clip(oracle.normal(i, B, DA), -1, 1) for i in (4, 5))
+    return s, g, s_next, w, a, a_next

@@ -9,8 +9,11 @@ sys.path.append(str(Path(__file__).parent))
 
 import chromium
 from served import QUICK, Server
-from stand_ins import bridged, drifting, exact
+from stand_ins import bridged, drifting, exact, save_untrained
 
+from jumpyworld import data, domains, loading
+from jumpyworld.cli import run
+from jumpyworld.viewer import server as serving
 from jumpyworld.viewer.guard import Door
 from jumpyworld.viewer.session import Program, Session
 
@@ -55,6 +58,33 @@ def cubes():
     """Two cubes on a table, with a model that drifts; painting may still compile."""
     server = Server([drifting("cube-2")], QUICK, Door(port=0))
     server.wait("samples", "paper")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="package")
+def ants(tmp_path_factory):
+    """What ``jumpy view`` shows of an ant: its own data and policy, and a model that knows nothing.
+
+    Only painting and the rest may still compile.
+    """
+    home = tmp_path_factory.mktemp("ants")
+    logs, policy = str(home / "data"), str(home / "gcbc")
+    few = ["--dataset", logs, "--preset", "debug", "--steps", "2"]
+    assert run(["data", "generate", "antmaze-medium", "--episodes", "2", "--out", logs]) == 0
+    assert run(["train", "policy", "gcbc", *few, "--out", policy]) == 0
+    found = data.load(logs)
+    model = save_untrained(
+        home / "ghm", found.observations, found.actions.shape[1],
+        domain=domains.get("antmaze-medium").name,
+        policy=loading.fingerprint(policy), policy_name="gcbc",
+    )  # fmt: skip
+    engines = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "serve", lambda engine, door, ready: engines.append(engine))
+        assert run(["view", model, policy, "--precedents", logs]) == 0
+    server = Server(list(engines[0].models.values()), QUICK, Door(port=0))
+    server.wait("samples", "bridge")
     yield server
     server.stop()
 

@@ -17,10 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jumpyworld import domains
+from jumpyworld.ghm import GHMConfig
+from jumpyworld.ghm.model import GeometricHorizonModel
+from jumpyworld.ghm.spec import GHMSpec
 from jumpyworld.loading import LoadedPolicy, load_policy
 from jumpyworld.planning import GoalFeatures, find_places
 from jumpyworld.policies import ScriptedGoalPolicy
 from jumpyworld.policies.scripted import STEP
+from jumpyworld.storage import checkpoint
+from jumpyworld.storage.manifest import make_document
+from jumpyworld.storage.trees import to_arrays
 from jumpyworld.viewer.opened import Opened
 
 REACH = 4  # cells that the policy goes by itself
@@ -113,3 +119,21 @@ def drifting(name, number=0):
     domain = domains.get(name)
     policy = LoadedPolicy(Still(domain.action_dim), "still", "0" * 64, domain.name)
     return Opened(f"m{number}", f"{domain.alias} · drift", domain, policy, Drift(), False)
+
+
+def save_untrained(folder, states, action_dim, **trained):
+    """Write a geometric horizon model as it is before its first step, and return its folder.
+
+    Args:
+        folder: where.
+        states: one trajectory, which fixes the model's shapes and scales [N, d].
+        action_dim: width of an action.
+        trained: what its document says of its training: domain, policy, ...
+    """
+    ends = np.asarray([0]), np.asarray([len(states) - 1])
+    spec = GHMSpec.from_arrays(states, *ends, action_dim)
+    config = GHMConfig.preset("debug")
+    arrays = to_arrays(GeometricHorizonModel(config, spec, key=jax.random.key(0)))
+    document = make_document("ghm", config, spec.shapes(), trained, [0])
+    checkpoint.save(folder, document, step=7, model=arrays, state=arrays)
+    return str(folder)

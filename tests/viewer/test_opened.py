@@ -1,34 +1,21 @@
 """Which models the page opens: folders to policies with their models."""
 
-import equinox as eqx
-import jax
 import numpy as np
 import pytest
+from stand_ins import save_untrained
 
 from jumpyworld.cli import run
 from jumpyworld.errors import CheckpointError, ConfigError
-from jumpyworld.ghm import GHMConfig
-from jumpyworld.ghm.model import GeometricHorizonModel
-from jumpyworld.ghm.spec import GHMSpec
 from jumpyworld.loading import load_policy
-from jumpyworld.storage import checkpoint
-from jumpyworld.storage.manifest import make_document
-from jumpyworld.storage.trees import to_arrays
 from jumpyworld.viewer import opened
 
 NAME = "pointmaze-medium-navigate-v0"
 
 
 def save(folder, **trained):
-    """Write an untrained model."""
+    """Write an untrained model of the maze."""
     states = np.random.default_rng(0).uniform(0, 20, (100, 2)).astype(np.float32)
-    spec = GHMSpec.from_arrays(states, np.asarray([0]), np.asarray([99]), 2)
-    config = GHMConfig.preset("debug")
-    model = GeometricHorizonModel(config, spec, key=jax.random.key(0))
-    arrays = to_arrays(eqx.tree_at(lambda m: m.field, model, model.field))
-    document = make_document("ghm", config, spec.shapes(), {"domain": NAME, **trained}, [0])
-    checkpoint.save(folder, document, step=7, model=arrays, state=arrays)
-    return str(folder)
+    return save_untrained(folder, states, 2, domain=NAME, **trained)
 
 
 def test_a_model_of_a_scripted_policy_brings_its_policy(tmp_path):

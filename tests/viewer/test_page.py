@@ -174,6 +174,28 @@ def test_cubes_from_above(browser, cubes):
     assert browser.errors == []
 
 
+def test_an_ant_from_above(browser, ants):
+    ants.ask("reset", task=1, seed=0)
+    ants.ask("goal", places=[[4.0, 8.0]])
+    browser.errors.clear()
+    browser.resize(1280, 800)
+    browser.open(ants.base)
+    browser.wait(f"{IDLE} && document.body.dataset.samples")
+    assert "antmaze-medium" in text(browser, "body")
+    assert browser.value("document.getElementById('proposal').value") == "bridge"
+    assert not browser.value("document.querySelector('[data-tool=start]').disabled")
+    browser.press("[data-tool=start]")
+    browser.click(*pixel(browser, 0, 4))
+    settle(browser)
+    ((x, y),) = ants.ask("scene")["state"]["objects"]
+    assert abs(x) < 0.2 and abs(y - 4) < 0.2  # the click became the place under it
+    browser.press("#step")
+    browser.wait("document.body.dataset.step === '1'")
+    settle(browser)
+    browser.screenshot(SHOTS / "ant.png")
+    assert text(browser, "#notice") == "" and browser.errors == []
+
+
 def choose(page, selector, value):
     """Choose an option, or move a slider."""
     page.value(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jumpyworld._version import __version__
+from jumpyworld.cli.flags import in_flags
 from jumpyworld.errors import JumpyError
 
 
@@ -31,10 +32,12 @@ def run(argv: Sequence[str] | None = None) -> int:
     if list(arguments) == ["--version"]:
         print(f"jumpyworld {__version__}")
         return 0
+    command = parse(arguments)
     try:
-        parse(arguments).run()
+        command.run()
     except JumpyError as error:
-        print(f"jumpy: error: {' '.join(str(error).split())}", file=sys.stderr)
+        said = in_flags(" ".join(str(error).split()), command)
+        print(f"jumpy: error: {said}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
         print(f"jumpy: interrupted {error}".rstrip(), file=sys.stderr)

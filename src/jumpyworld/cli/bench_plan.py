@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jumpyworld import data, domains
+from jumpyworld.cli.flags import spelt
 from jumpyworld.cli.train_loop import read_changes
 from jumpyworld.errors import ConfigError
 from jumpyworld.evaluation.pairs import draw_rows
@@ -45,6 +46,8 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
     trained = (flags.ghm, flags.policy, flags.dataset)
     if any(part is not None for part in trained) and any(part is None for part in trained):
         raise ConfigError("--ghm, --policy and --dataset: give all three, or none of them")
+    if flags.ghm is None:
+        _refuse_without_a_model(flags)
     methods = [known[name] for name in flags.only] or list(bench.METHODS)
     domain = domains.get(flags.domain)
     if flags.ghm is None:
@@ -103,6 +106,18 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
         }
         for method in methods
     ]
+
+
+def _refuse_without_a_model(flags: "BenchPlan") -> None:
+    """Refuse flags of the regret, which random weights do not have."""
+    default = {field.name: field.default for field in dataclasses.fields(flags)}
+    for name in ("pairs", "states", "minutes", "reference"):
+        value = getattr(flags, name)
+        if value != default[name]:
+            raise ConfigError(
+                f"{spelt(name, value)}: has no effect without --ghm, --policy and --dataset, whose "
+                "regret it is about"
+            )
 
 
 def _random(flags: "BenchPlan", domain: domains.Domain):

@@ -1,78 +1,123 @@
 """Progress for people: a live bar on a terminal, a line every few seconds elsewhere."""
 
+import abc
 import contextlib
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 PLAIN_INTERVAL_S = 5.0
 
 
+class Shown(abc.ABC):
+    """Progress as it is shown; called with (done, total), total None where only time ends it."""
+
+    @abc.abstractmethod
+    def __call__(self, done: int, total: int | None) -> None:
+        """Show how far the work is."""
+
+    @abc.abstractmethod
+    def say(self, text: str) -> None:
+        """Show what is done before there is anything to count."""
+
+
 @contextlib.contextmanager
-def progress(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of (done, total) that shows progress, rate and time left.
+def progress(title: str, unit: str, deadline: float | None = None) -> Iterator[Shown]:
+    """Yield what shows progress, rate and time left.
 
     Work that was done before the first call (a run that continues) does not count in the rate.
+
+    Args:
+        title: of the work.
+        unit: what is counted.
+        deadline: when the work ends at the latest, by ``time.monotonic``.
     """
     from rich.console import Console
 
     console = Console(stderr=True)
-    shown = _bar(console, title, unit) if console.is_terminal else _lines(console, title, unit)
-    with shown as update:
-        yield update
+    clock = _Clock(deadline)
+    if not console.is_terminal:
+        yield _Lines(console, title, unit, clock)
+        return
+    with _bar(console, unit, clock) as bar:
+        yield _Bar(bar, title, clock)
 
 
-@contextlib.contextmanager
-def _bar(console, title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+def _bar(console: Any, unit: str, clock: "_Clock") -> Any:
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
         TextColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
+
+    class Deadline(ProgressColumn):
+        """The smaller of what the rate promises and what the clock allows, every refresh."""
+
+        def render(self, task: Any) -> Text:
+            estimate = math.inf if task.time_remaining is None else task.time_remaining
+            return Text(hours(min(estimate, clock.allowed)), style="progress.remaining")
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(f"{unit}  {{task.fields[rate]}}"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn() if math.isinf(clock.allowed) else Deadline(),
         TextColumn("left"),
     )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(title, total=None, rate="")
-        clock = _Clock()
-
-        def update(done: int, total: int) -> None:
-            rate, _ = clock.read(done, total)
-            bar.update(task, completed=done, total=total, rate=rate)
-
-        yield update
+    return Progress(*columns, console=console)
 
 
-@contextlib.contextmanager
-def _lines(console, title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    clock = _Clock()
-    last = time.monotonic()
+class _Bar(Shown):
+    def __init__(self, bar: Any, title: str, clock: "_Clock"):
+        self._bar, self._clock = bar, clock
+        self._task = bar.add_task(title, total=None, rate="")
 
-    def update(done: int, total: int) -> None:
-        nonlocal last
-        rate, left = clock.read(done, total)
-        if done < total and time.monotonic() - last < PLAIN_INTERVAL_S:
+    def __call__(self, done: int, total: int | None) -> None:
+        rate, _ = self._clock.read(done, total)
+        self._bar.update(self._task, completed=done, total=total, rate=rate)
+
+    def say(self, text: str) -> None:
+        self._bar.update(self._task, rate=text)
+
+
+class _Lines(Shown):
+    def __init__(self, console: Any, title: str, unit: str, clock: "_Clock"):
+        self._console, self._title, self._unit, self._clock = console, title, unit, clock
+        self._last = time.monotonic()
+
+    def __call__(self, done: int, total: int | None) -> None:
+        rate, left = self._clock.read(done, total)
+        over = self._clock.allowed <= 0 if total is None else done >= total
+        if not over and time.monotonic() - self._last < PLAIN_INTERVAL_S:
             return
-        last = time.monotonic()
-        console.print(f"{title}: {done}/{total} {unit} {rate} {left}".rstrip(), highlight=False)
+        self._last = time.monotonic()
+        count = f"{done}" if total is None else f"{done}/{total}"
+        self.say(f"{count} {self._unit} {rate} {left}".rstrip())
 
-    yield update
+    def say(self, text: str) -> None:
+        self._console.print(f"{self._title}: {text}", highlight=False)
 
 
 class _Clock:
     """Rate and time left, counted from the first reading."""
 
-    def __init__(self):
+    def __init__(self, deadline: float | None):
+        self._deadline = math.inf if deadline is None else deadline
         self._first: tuple[float, int] | None = None
 
-    def read(self, done: int, total: int) -> tuple[str, str]:
+    @property
+    def allowed(self) -> float:
+        """Seconds until the deadline."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    def read(self, done: int, total: int | None) -> tuple[str, str]:
+        """Return the rate and the time left as words; empty while there is nothing to tell."""
         now = time.monotonic()
         if self._first is None:
             self._first = now, done
@@ -81,7 +126,9 @@ class _Clock:
             return "", ""
         rate = made / elapsed
         shown = f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
-        return f"{shown}/s", f"{hours((total - done) / rate)} left"
+        needed = math.inf if total is None else (total - done) / rate
+        left = min(needed, self.allowed)
+        return f"{shown}/s", "" if math.isinf(left) else f"{hours(left)} left"
 
 
 def hours(seconds: float) -> str:

@@ -87,19 +87,38 @@ class Demo:
 
         began, seconds = time.monotonic(), {}
         stages, resumed = self.stages(), self.folder.exists()
+        earlier, kept = self._earlier(), 0
         last = len(stages) + 1
         for number, (title, words) in enumerate(stages, 1):
             print(f"\n[{number}/{last}] {title}\n$ jumpy {shlex.join(words)}", flush=True)
-            clock = time.monotonic()
+            out, clock = Path(words[-1]), time.monotonic()
+            before = _contents(out)
             parse(words).run()
             seconds[title] = round(time.monotonic() - clock, 1)
+            if title in earlier.get("seconds", {}) and _contents(out) == before:
+                # It was done already, in the time that is on record.
+                seconds[title], kept = earlier["seconds"][title], kept + 1
         title = "Draw a picture: one episode again, with and without planning"
         print(f"\n[{last}/{last}] {title}; up to a minute", flush=True)
         clock = time.monotonic()
         picture = self._draw()
         seconds[title] = round(time.monotonic() - clock, 1)
-        seconds["in all"] = round(time.monotonic() - began, 1)
-        self._finish(picture, seconds, resumed)
+        seconds["in all"] = round(sum(seconds.values()), 1)
+        resumed = earlier["resumed"] if kept == len(stages) else resumed
+        self._finish(picture, seconds, resumed, time.monotonic() - began)
+
+    def _earlier(self) -> dict[str, Any]:
+        """Return the summary of the same demo, where it was finished before."""
+        from jumpyworld.errors import CheckpointError
+        from jumpyworld.storage.manifest import parse_json
+
+        path = self.folder / "summary.json"
+        try:
+            found = parse_json(path.read_bytes(), path)
+        except (OSError, CheckpointError):
+            return {}  # it is written anew
+        same = isinstance(found, dict) and found.get("seed") == self.seed
+        return found if same and {"seconds", "resumed"} <= found.keys() else {}
 
     @property
     def folder(self) -> Path:
@@ -150,7 +169,9 @@ class Demo:
             ),
         ]
 
-    def _finish(self, picture: dict[str, Any], seconds: dict[str, float], resumed: bool) -> None:
+    def _finish(
+        self, picture: dict[str, Any], seconds: dict[str, float], resumed: bool, took: float
+    ) -> None:
         """Write the summary, and say where everything is."""
         from jumpyworld.cli.provenance import provenance
         from jumpyworld.evaluation.planned import Results
@@ -167,7 +188,7 @@ class Demo:
                 for name, row in rows.items()
             },
             "episodes": 5 * self.size.episodes,
-            # Of this start alone, where an earlier one was interrupted.
+            # Of the start that ended a stage; what an interrupted one spent on it is not in it.
             "seconds": seconds,
             "resumed": resumed,
             "picture": picture,
@@ -180,7 +201,7 @@ class Demo:
         if self.fast:
             print("So little training solves hardly anything; judge by the demo without --fast.")
         view = f"jumpy view {self.folder}/gcbc {self.folder}/ghm --precedents {self.folder}/data"
-        print(f"{seconds['in all']:.0f} s in all. Next: {view}")
+        print(f"{took:.0f} s in all. Next: {view}")
 
     def _draw(self) -> dict[str, Any]:
         """Draw an episode; return which, and where it is not as the table counts it."""
@@ -206,6 +227,14 @@ class Demo:
             seed=self.seed, notes=notes,
         )  # fmt: skip
         return {"task": task + 1, "episode": episode, "notes": notes}
+
+
+def _contents(folder: Path) -> dict[str, str]:
+    """Return a hash of each file below a folder; who holds it is no content."""
+    from jumpyworld.storage.files import sha256_file
+
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
+    return {str(path.relative_to(folder)): sha256_file(path) for path in files}
 
 
 def shipped_ghm() -> Path | None:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from jumpyworld.cli.flags import spelt
+
 if TYPE_CHECKING:
     from jumpyworld.cli.eval import Eval
     from jumpyworld.domains import Domain
@@ -51,13 +53,13 @@ def _check_numbers(flags: "Eval") -> None:
     for name in ("episodes", "replan_every", "max_steps", "workers", "max_rows"):
         value = getattr(flags, name)
         if value is not None and value < 1:
-            raise ConfigError(f"{_spelt(name, value)}: must be at least 1")
+            raise ConfigError(f"{spelt(name, value)}: must be at least 1")
     if flags.seed < 0:
         raise ConfigError(f"--seed {flags.seed}: must not be negative")
     if not flags.tasks or not set(flags.tasks) <= {1, 2, 3, 4, 5}:
-        raise ConfigError(f"{_spelt('tasks', flags.tasks)}: must be among 1 to 5")
+        raise ConfigError(f"{spelt('tasks', flags.tasks)}: must be among 1 to 5")
     if len(set(flags.tasks)) < len(flags.tasks):
-        raise ConfigError(f"{_spelt('tasks', flags.tasks)}: each once")
+        raise ConfigError(f"{spelt('tasks', flags.tasks)}: each once")
     read_rounds(flags.rounds)
 
 
@@ -81,7 +83,7 @@ def _check_models(flags: "Eval") -> None:
     for name, planners in (("world_model", ("actionplan",)), ("ghm", COMPOSING)):
         asked = [planner for planner in flags.planner if planner in planners]
         if asked and getattr(flags, name) is None:
-            raise ConfigError(f"{_spelt(name)} is missing: {asked[0]} plans with one")
+            raise ConfigError(f"{spelt(name)} is missing: {asked[0]} plans with one")
     if flags.precedents is None and flags.proposal in STRIDES:
         raise ConfigError(f"--proposal {flags.proposal}: needs --precedents DATA to be made of")
 
@@ -94,7 +96,7 @@ def _check_effects(flags: "Eval") -> None:
     for name, why in (*_not_taken(flags), *_not_met(flags)):
         value = getattr(flags, name)
         if value != default[name]:
-            raise ConfigError(f"{_spelt(name, value)}: has no effect {why}")
+            raise ConfigError(f"{spelt(name, value)}: has no effect {why}")
 
 
 def _not_taken(flags: "Eval") -> Iterator[tuple[str, str]]:
@@ -138,18 +140,6 @@ def _not_met(flags: "Eval") -> Iterator[tuple[str, str]]:
     ):  # fmt: skip
         if idle:
             yield name, why
-
-
-def _spelt(name: str, value: Any = None) -> str:
-    """Return a flag as a user types it."""
-    flag = name.replace("_", "-")
-    if value is None or value is True:
-        return f"--{flag}"
-    if value is False:
-        return f"--no-{flag}"
-    values = value if isinstance(value, tuple) else (value,)
-    words = (f"{one:g}" if isinstance(one, float) else str(one) for one in values)
-    return f"--{flag} {' '.join(words)}"
 
 
 def _either(words: Any, last: str = "or") -> str:

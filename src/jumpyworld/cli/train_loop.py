@@ -7,6 +7,7 @@ would make ``jumpy --help`` wait for JAX; a test compares the two.
 import abc
 import dataclasses
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -38,7 +39,8 @@ class TrainCommand(abc.ABC):
     steps: int | None = None
     """Gradient steps in all (default: the preset's, or no limit with --minutes)."""
     minutes: float | None = None
-    """Time box of this call: save and stop after it; the same command continues."""
+    """Time box of this call, compiling included, loading the data not: save and stop after it; the
+    same command continues."""
     seed: int = 0
     """Fixes the result: initial weights, batches and noise."""
     num_seeds: int = 1
@@ -121,9 +123,10 @@ def run_job(flags: TrainCommand, job: "TrainingJob", config: "TrainingConfig") -
     from jumpyworld.training import train
 
     worked = False
-    with console.progress(job.kind, "steps") as show:
+    deadline = None if config.minutes is None else time.monotonic() + 60.0 * config.minutes
+    with console.progress(job.kind, "steps", deadline) as show:
 
-        def update(done: int, total: int) -> None:
+        def update(done: int, total: int | None) -> None:
             nonlocal worked
             worked = True
             show(done, total)
@@ -135,6 +138,7 @@ def run_job(flags: TrainCommand, job: "TrainingJob", config: "TrainingConfig") -
             overwrite=flags.overwrite,
             any_versions=flags.any_versions,
             progress=update,
+            compiling=lambda: show.say("compiling"),
             warn=warn,
         )
     if result.status == "interrupted":

@@ -8,18 +8,29 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from jumpyworld.evaluation.episode import Episode, run_episode
     from jumpyworld.evaluation.fidelity import Fidelity, geometric_resample, measure_fidelity
     from jumpyworld.evaluation.lockstep import Lockstep
     from jumpyworld.evaluation.transport import emd
 
-__all__ = ["Fidelity", "Lockstep", "emd", "geometric_resample", "measure_fidelity"]
+__all__ = [
+    "Episode",
+    "Fidelity",
+    "Lockstep",
+    "emd",
+    "geometric_resample",
+    "measure_fidelity",
+    "run_episode",
+]
 
 _HOMES = {
+    "Episode": "episode",
     "Fidelity": "fidelity",
     "Lockstep": "lockstep",
     "emd": "transport",
     "geometric_resample": "fidelity",
     "measure_fidelity": "fidelity",
+    "run_episode": "episode",
 }
 
 

@@ -20,9 +20,10 @@ import numpy as np
 from jumpyworld.data.pictures import DPI, INK, LINES, draw_walls, dress, maze_ranges
 from jumpyworld.domains import MazeDomain
 from jumpyworld.evaluation.decisions import Trace
+from jumpyworld.evaluation.episode import run_episode
 from jumpyworld.evaluation.planned import Outcomes
 from jumpyworld.evaluation.success import episode_seed
-from jumpyworld.planning import AbstractPlanner, Actor, CompPlan, Plan, goal_task
+from jumpyworld.planning import AbstractPlanner, CompPlan, Plan, goal_task
 from jumpyworld.storage.figures import new_figure, write_png
 
 HORIZONS = (10, 50, 200)
@@ -61,16 +62,14 @@ def replay(
     env, own_seed = domain.make_env(), episode_seed(seed, task, episode)
     state, info = env.reset(seed=own_seed, options={"task_id": task})
     goal = np.asarray(info["goal"], np.float32)
-    trace = Trace(task, goal, states=[np.asarray(state, np.float32)])
-    key = jax.random.key(own_seed)
-    actor = Actor(planner, goal_task(domain, goal), key, replan_every=replan_every)
-    while len(trace.states) <= max_steps and not trace.success:
-        state, _, _, _, info = env.unwrapped.step(actor(trace.states[-1]))
-        trace.states.append(np.asarray(state, np.float32))
-        trace.success = bool(info["success"])
-    trace.plan_steps = actor.plan_steps
+    # Without its wrappers an environment knows no limit but ours.
+    run = run_episode(
+        env.unwrapped, state, planner, goal_task(domain, goal),
+        seed=own_seed, replan_every=replan_every, max_steps=max_steps,
+    )  # fmt: skip
     env.close()
-    return trace, actor.plans
+    trace = Trace(task, goal, run.success, list(run.states), list(run.plan_steps))
+    return trace, list(run.plans)
 
 
 def unlike_counted(trace: Trace, counted: Outcomes, place: tuple[int, int]) -> str | None:

@@ -34,6 +34,7 @@ from jumpyworld.planning.proposals import (
     OneZProposal,
     UnconditionalProposal,
 )
+from jumpyworld.planning.ready import bridge_planner
 from jumpyworld.planning.search import Elimination, Uniform
 from jumpyworld.planning.tasks import RewardName, Task, goal_task
 from jumpyworld.planning.trace import TraceProposal, Traces, find_traces
@@ -69,6 +70,7 @@ __all__ = [
     "UnconditionalProposal",
     "Uniform",
     "ZeroShot",
+    "bridge_planner",
     "decide",
     "discounts_of_horizons",
     "effective_discounts",

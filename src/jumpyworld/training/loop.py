@@ -27,7 +27,7 @@ from jumpyworld.training.chunk import Carry, ChunkRunner, check_state
 from jumpyworld.training.config import TrainingConfig
 from jumpyworld.training.job import Result, Status, TrainingJob
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int | None], None]
 
 
 def train(
@@ -38,6 +38,7 @@ def train(
     overwrite: bool = False,
     any_versions: bool = False,
     progress: Progress | None = None,
+    compiling: Callable[[], None] | None = None,
     warn: runs.Warn = runs.python_warning,
 ) -> Result:
     """Train ``job`` in the run folder ``out``, from its newest checkpoint if it has one.
@@ -49,7 +50,9 @@ def train(
         overwrite: remove the run that is there and start anew.
         any_versions: go on although JAX or its PRNG settings differ from those of the checkpoint,
             which gives up bit-identity.
-        progress: called with (steps done, steps in all) after each chunk.
+        progress: called with (steps done, steps in all) after each chunk; None in all where only
+            ``minutes`` end it.
+        compiling: called once, before the programs are compiled.
         warn: called with one line for each thing that went well but should be known.
 
     Returns:
@@ -77,7 +80,7 @@ def train(
         carry = runner.start() if path is None else _restore(runner, path)
         if path is None:
             check_state(carry)
-        session = _Session(runner, document, out, config, began, progress)
+        session = _Session(runner, document, out, config, began, progress, compiling)
         status, step = session.run(carry, step, stop)
     last = runs.checkpoint_path(out, step) if step else None
     return Result(status, step, out, last, time.monotonic() - began)
@@ -94,9 +97,11 @@ class _Session:
         config: TrainingConfig,
         began: float,
         progress: Progress | None,
+        compiling: Callable[[], None] | None,
     ):
         self._runner, self._document, self._out, self._config = runner, document, out, config
         self._progress = progress or (lambda done, total: None)
+        self._compiling = compiling or (lambda: None)
         minutes = config.minutes
         self._deadline = None if minutes is None else began + 60.0 * minutes
         # A run shorter than one row still gets its row.
@@ -109,8 +114,9 @@ class _Session:
         config, saved = self._config, step
         columns = ("step", "seed", *self._runner.metrics, "skipped", *WALL_CLOCK)
         with MetricsLog(self._out, columns, step) as log:
+            self._compiling()
             self._runner.compile(carry)
-            self._progress(step, self._total(step))
+            self._progress(step, config.steps)
             seconds, timed = 0.0, 0
             while (status := self._status(step, stop)) is None:
                 end = self._next_stop(step)
@@ -127,7 +133,7 @@ class _Session:
                 if step % config.save_every == 0 or step in config.keep_steps:
                     self._save(carry, step, log)
                     saved = step
-                self._progress(step, self._total(step))
+                self._progress(step, config.steps)
             if saved != step:
                 self._save(carry, step, log)
         return status, step
@@ -152,14 +158,6 @@ class _Session:
         ends += [step - step % every + every for every in (self._log_every, config.save_every)]
         ends += [kept for kept in config.keep_steps if kept > step]
         return min(ends if config.steps is None else [*ends, config.steps])
-
-    def _total(self, step: int) -> int:
-        """Return the steps that this call is going to reach, as far as one can say."""
-        if self._deadline is None:
-            return self._config.steps or step
-        left = max(self._deadline - time.monotonic(), 0.0)
-        reachable = step + int(self._rate * left)
-        return reachable if self._config.steps is None else min(reachable, self._config.steps)
 
     def _save(self, carry: Carry, step: int, log: MetricsLog) -> None:
         log.sync()

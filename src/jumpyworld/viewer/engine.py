@@ -54,6 +54,8 @@ class Engine:
                 urgent = [program for program in programs if program.first]
                 self._done, self._of = 0, len(urgent)
                 for program in urgent:
+                    if self._closed:
+                        return
                     self._doing = program.name
                     program.call()
                     session.compiled.add(program.name)
@@ -66,7 +68,8 @@ class Engine:
                 later += [(session, program) for program in programs if not program.first]
         self._doing = "ready"
         # The rest compiles beside the page's first answers rather than before them.
-        threading.Thread(target=self._compile, args=(later,), daemon=True).start()
+        # A process that ends waits for the program in hand: XLA aborts one that does not.
+        threading.Thread(target=self._compile, args=(later,), daemon=False).start()
 
     def _compile(self, programs: list[tuple[Session, Program]]) -> None:
         for session, program in programs:
@@ -144,7 +147,7 @@ class Engine:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Drop what waits; what runs ends by itself."""
+        """Drop what waits, begin no further program; what runs ends by itself."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 

@@ -1,0 +1,114 @@
+"""What ``jumpy train`` refuses, each in one line, and what its flags mean."""
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from tiny_runs import contents, jumpy, refused
+
+from jumpyworld import policies
+from jumpyworld.cli.train_loop import TrainCommand, read_changes
+from jumpyworld.training import TrainingConfig
+
+pytestmark = pytest.mark.usefixtures("programs")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["hiden=[8]"], "GCBCConfig has no field 'hiden': did you mean hidden?"),
+        (["zzz=1"], "GCBCConfig has no field 'zzz': it has hidden, batch_size"),
+        (["batch_size=2.5"], "--set.batch_size: 2.5 is not int"),
+        (["batch_size=many"], "--set.batch_size: 'many' is not int"),
+        (["learning_rate=NaN"], "--set.learning_rate: 'NaN' is not float"),
+        (["hidden=8"], "--set.hidden: 8 is not tuple"),
+        (["normalise=sometimes"], "--set.normalise: 'sometimes' is not"),
+        (["discount=1"], "discount=1.0: must be in [0, 1)"),
+        (["batch_size"], "--set batch_size: must be FIELD=VALUE"),
+        (["batch_size=2", "batch_size=3"], "--set batch_size: given twice"),
+    ],
+)
+def test_a_bad_setting_is_one_line(words, message, data, tmp_path, capsys):
+    words = ("--dataset", data, "--out", tmp_path / "run", "--set", *words)
+    assert jumpy("train", "policy", "gcbc", "--preset", "debug", *words) == 2
+    refused(capsys, message)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["policy", "gcbd"], "unknown policy 'gcbd': choose one of gcbc"),
+        (["policy", "gcbc", "--dataset", "{out}/none.npz"], "none.npz: no such file"),
+        (["policy", "gcbc", "--steps", "0"], "--steps 0"),
+        (["policy", "gcbc", "--num-seeds", "0"], "--num-seeds 0"),
+        (["policy", "gcbc", "--out", "{data}"], "cannot be written"),
+        (["policy", "gcbc", "--out", "{straight}/checkpoints/step-000000004"], "not a run folder"),
+        (["ghm", "--policy", "{out}/none"], "none: no such folder"),
+        (["ghm", "--policy", "{place}"], "neither a run nor a checkpoint"),
+        (["ghm", "--policy", "{model}"], "kind 'ghm' is no policy"),
+        (["ghm", "--policy", "scripted:x"], "scripted:x: no such folder"),
+        (["ghm", "--policy", "{straight}", "--policy-seed", "7"], "no seed 7; it holds [0]"),
+        (
+            ["ghm", "--policy", "{straight}", "--dataset", "{place}/wide.npz"],
+            "the policy's observation_dim is 2, but",
+        ),
+        (
+            ["ghm", "--policy", "scripted", "--dataset", "{place}/wide.npz"],
+            "policy scripted: needs a pointmaze",
+        ),
+        (
+            ["ghm", "--policy", "scripted", "--objective", "td-flow", "--set", "hc_fraction=0.1"],
+            "--set hc_fraction=0.1 is not --objective td-flow",
+        ),
+        (
+            ["ghm", "--policy", "scripted", "--set", "hc_fraction=0"],
+            "--set hc_fraction=0 is not --objective td-hc",
+        ),
+        (["world-model", "--dataset", "{out}"], "need exactly one dataset"),
+    ],
+)
+def test_bad_input_is_one_line(words, message, place, data, straight, model, tmp_path, capsys):
+    before = contents(place)
+    capsys.readouterr()
+    places = {"place": place, "data": data, "straight": straight, "model": model, "out": tmp_path}
+    words = [word.format(**places) for word in words]
+    out = () if "--out" in words else ("--out", tmp_path / "run")
+    dataset = () if "--dataset" in words else ("--dataset", data)
+    assert jumpy("train", *words, *out, *dataset, "--preset", "debug") == 2
+    refused(capsys, message)
+    assert not list(tmp_path.iterdir()) and contents(place) == before
+
+
+def test_values_of_settings_are_json_or_words():
+    words = ("a=1", "b=1.5", "c=true", "d=null", "e=[1, 2]", "f=moving", 'g="2"', "h=x=y", "i=")
+    assert read_changes(words) == {
+        "a": 1, "b": 1.5, "c": True, "d": None, "e": [1, 2], "f": "moving", "g": "2", "h": "x=y",
+        "i": "",
+    }  # fmt: skip
+
+
+def test_flags_have_the_defaults_of_the_loop():
+    ours = {field.name: field.default for field in dataclasses.fields(TrainCommand)}
+    theirs = {field.name: field.default for field in dataclasses.fields(TrainingConfig)}
+    assert theirs.keys() - ours.keys() == {"keep", "chunk"}
+    shared = (ours.keys() & theirs.keys()) - {"steps"}
+    assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
+
+
+def test_help_names_every_policy(capsys):
+    with pytest.raises(SystemExit):
+        jumpy("train", "policy", "--help")
+    text = capsys.readouterr().out
+    assert all(name in text for name in policies.ALGORITHMS)
+
+
+def test_importing_the_package_imports_no_library():
+    code = (
+        "import sys, jumpyworld\n"
+        "assert not {'numpy', 'jax'} & sys.modules.keys()\n"
+        "assert jumpyworld.load.__module__ == 'jumpyworld.loading'\n"
+        "assert not hasattr(jumpyworld, 'nothing')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,153 @@
+"""Losses of TD critics and contrastive ones, against hand and NumPy in float64."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from loss_parts import SPEC, B, sigmoid
+
+from jumpyworld.policies import crl, gc1s, gctd3, networks
+
+
+@pytest.mark.parametrize(
+    "reached, next_q, changes, want",
+    [
+        (False, 4.0, {}, 2.0),
+        (True, 4.0, {}, 3.0),
+        (True, 4.0, {"mask_at_goal": True}, 1.0),
+        (False, 4.0, {"mask_at_goal": True}, 2.0),
+        (True, 0.8, {"critic_loss": "bce"}, 1.0),
+        (True, 0.8, {}, 1.4),
+        (False, -0.8, {"critic_loss": "bce"}, 0.0),
+    ],
+)
+def test_td_targets_by_hand(reached, next_q, changes, want):
+    config = gctd3.GCTD3Config(discount=0.5, **changes)
+    args = jnp.array(reached), jnp.array(next_q)
+    assert gctd3.critic_target(*args, config) == pytest.approx(want)
+    assert jax.grad(gctd3.critic_target, argnums=1)(*args, config) == 0
+
+
+@pytest.mark.parametrize("kind", ["squared", "bce"])
+def test_td_errors_against_numpy(rows, oracle, shaken, quick, kind):
+    s, g, _, _, a, _ = rows
+    critic = shaken(
+        lambda key: networks.Ensemble(
+            2, lambda k: networks.Net(8, (16, 16), 1, key=k, layer_norm=True), key=key
+        )
+    )
+    target = np.random.default_rng(0).uniform(size=B).astype(np.float32)
+    errors = jax.vmap(lambda *row: gctd3.critic_error(critic, *row, kind))
+    got = quick(errors)(s, a, g, target)
+    out = oracle.ensemble(critic, s, a, g)[..., 0]
+    squared = (out - target) ** 2
+    entropy = -target * np.log(sigmoid(out)) - (1 - target) * np.log(1 - sigmoid(out))
+    np.testing.assert_allclose(got, (squared if kind == "squared" else entropy).mean(0), atol=1e-5)
+    values = quick(jax.vmap(lambda *row: gctd3.critic_values(critic, *row, kind), 0, 1))(s, a, g)
+    np.testing.assert_allclose(values, out if kind == "squared" else sigmoid(out), atol=1e-5)
+
+
+@pytest.mark.parametrize("success_on", ["next", "current"])
+def test_td_goals_are_the_papers_mixture(walks, key, success_on):
+    dataset, data, _ = walks
+    config = gctd3.GCTD3Config(discount=0.9, success_on=success_on)
+    index = jnp.full(200_000, 40, jnp.int32)  # far from the end of its trajectory at row 80
+    goals, reached = map(np.asarray, gctd3.draw_critic_goals(data, key, index, config))
+    place = 41 if success_on == "next" else 40
+    assert np.array_equal(reached, goals == place)
+    share = np.bincount(goals, minlength=81) / len(goals)
+    want = np.zeros(81)
+    want[place] += 0.2
+    want[np.asarray(dataset.valid_indices)] += 0.3 / dataset.num_transitions
+    offsets = np.arange(1, 40)
+    want[40 + offsets] += 0.5 * 0.1 * 0.9 ** (offsets - 1)
+    want[80] += 0.5 * 0.9**39
+    np.testing.assert_allclose(share, want, atol=4e-3)
+    only = gctd3.GCTD3Config(goal_current=1.0, goal_trajectory=0.0, success_on=success_on)
+    goals, reached = gctd3.draw_critic_goals(data, key, index, only)
+    assert (goals == place).all() and reached.all()
+
+
+def test_actor_goals_are_half_random(walks, key):
+    from jumpyworld.policies.fql import FQLConfig, draw_actor_goals
+
+    dataset, data, _ = walks
+    index = jnp.full(50_000, 40, jnp.int32)
+    goals = draw_actor_goals(data, key, index, FQLConfig(discount=0.9))
+    first = np.asarray(goals)[:, 0]
+    future = np.isin(first, dataset.observations[41:81, 0]).mean()
+    assert future == pytest.approx(0.5 + 0.5 * 39 / dataset.num_transitions, abs=0.01)
+    assert not np.isin(dataset.observations[dataset.ends[:2], 0], first).any()
+
+
+@pytest.mark.parametrize("module, aggregation", [(gctd3, "min"), (gc1s, "mean")])
+def test_a_whole_td_step_against_numpy(walks, oracle, shaken, quick, module, aggregation):
+    """The step's critic loss, from its own draws, for either source of the next action."""
+    dataset, data, spec = walks
+    config = module.GCTD3Config if module is gctd3 else module.GC1SConfig
+    config = config.preset("debug", discount=0.9, aggregation=aggregation)
+    state = shaken(lambda k: module.init(k, config, spec))
+    key = jax.random.key(2)
+    keys = jax.random.split(key, 5)
+    _, metrics = quick(lambda s, k: module.step(s, data, k, config))(state, key)
+    row = np.asarray(gctd3.sample_transitions(data, keys[0], config.batch_size).index)
+    goal, _ = map(np.asarray, gctd3.draw_critic_goals(data, keys[1], jnp.asarray(row), config))
+    units, a = state.normaliser, dataset.actions
+    x = (dataset.observations - np.asarray(units.offset)) / np.asarray(units.scale)
+    if module is gc1s:
+        a_next = a[row + 1]
+    else:
+        noise = jax.random.normal(keys[3], (config.batch_size, 2))
+        a_next = np.clip(
+            oracle.net(state.networks.actors.student, noise, x[row + 1], x[goal]), -1, 1
+        )
+    next_q = oracle.ensemble(state.target, x[row + 1], a_next, x[goal])[..., 0]
+    next_q = next_q.mean(0) if aggregation == "mean" else next_q.min(0)
+    target = (goal == row + 1) + 0.9 * next_q
+    q = oracle.ensemble(state.networks.critic, x[row], a[row], x[goal])[..., 0]
+    np.testing.assert_allclose(metrics["critic/loss"], ((q - target) ** 2).mean(), rtol=1e-4)
+    np.testing.assert_allclose(metrics["critic/target_mean"], target.mean(), rtol=1e-4)
+    np.testing.assert_allclose(metrics["critic/target_max"], target.max(), rtol=1e-4)
+
+
+# --- CRL
+
+
+def test_infonce_by_hand():
+    for size in (1, 5, 64):
+        equal = jnp.full((size, size), 3.0)
+        assert crl.infonce(equal) == pytest.approx(math.log(size), abs=1e-5)
+    logits = jnp.log(jnp.array([[3.0, 1.0], [1.0, 1.0]]))
+    assert crl.infonce(logits) == pytest.approx(-0.5 * (math.log(3 / 4) + math.log(1 / 2)))
+    assert crl.binary(jnp.zeros((4, 4))) == pytest.approx(math.log(2))
+    assert crl.infonce(1e3 * (2 * jnp.eye(4) - 1)) == 0
+
+
+@pytest.mark.parametrize("kind", ["infonce", "binary"])
+@pytest.mark.parametrize("penalty", [0.0, 0.1])
+def test_contrastive_against_numpy(rows, oracle, shaken, quick, kind, penalty):
+    s, g, _, _, a, _ = rows
+    config = crl.CRLConfig(hidden=(16, 16), latent_dim=8, critic=kind, logsumexp_penalty=penalty)
+    critic = shaken(lambda k: crl.ContrastiveCritic(config, SPEC, key=k))
+    phi, psi = oracle.ensemble(critic.phi, s, a), oracle.ensemble(critic.psi, g)
+    want = np.einsum("eim,ejm->eij", phi, psi) / np.sqrt(8)
+    logits, values = quick(lambda c: (c.logits(s, a, g), jax.vmap(c.values, 0, 1)(s, a, g)))(critic)
+    np.testing.assert_allclose(logits, want, atol=1e-5)
+    np.testing.assert_allclose(values, np.diagonal(want, axis1=1, axis2=2), atol=1e-5)
+    top = np.log(np.exp(want).sum(2))
+    eye = np.eye(B)
+    losses = {
+        "infonce": (top - np.diagonal(want, axis1=1, axis2=2)).mean(),
+        "binary": -(eye * np.log(sigmoid(want)) + (1 - eye) * np.log(sigmoid(-want))).mean(),
+    }
+    got = crl.contrastive_loss(logits, config)
+    np.testing.assert_allclose(got, losses[kind] + penalty * (top**2).mean(), rtol=1e-5)
+
+
+def test_dataset_negatives_keep_the_positive():
+    negatives, positives = jnp.zeros((2, 3, 3)), jnp.arange(6.0).reshape(2, 3)
+    mixed = crl.with_positives(negatives, positives)
+    np.testing.assert_array_equal(jnp.diagonal(mixed, axis1=1, axis2=2), positives)
+    assert mixed.sum() == positives.sum()
