@@ -111,7 +111,7 @@ def test_samples_are_in_raw_units(make_model, config, change, key, frame):
     noise = jax.random.normal(key, (3, 3))
     exact = frame == "matched"
     got = push(silent, noise, S, A, Z, GAMMA, **({"num_steps": 4000} if exact else {}))
-    unit = model.state_normaliser.scale / model.state_normaliser.gain
+    unit = model.state_normaliser.scale / model.state_normaliser.gains
     size = jax.vmap(model.frame.displacement)(GAMMA) if exact else jnp.ones((3, 3))
     still = jnp.broadcast_to(model.state_normaliser.offset, (3, 3))
     origin = still if frame == "absolute" else S

@@ -7,6 +7,7 @@ of the solver, which is one program, rounds otherwise than operations one by one
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jumpyworld.flows import interpolate
 from jumpyworld.ghm.batch import sample_draws
@@ -37,13 +38,17 @@ def td_flow(model, target, batch, draws, config, policy):
     return (jnp.sum((1 - draws.gamma) * one) + jnp.sum(draws.gamma * boot)) / config.batch_size
 
 
-def test_without_consistency_rows_it_is_td_flow_bit_for_bit(
-    make_model, make_batch, config, change, policy
+@pytest.mark.parametrize("normaliser", ["scaled", "paced"])
+def test_without_consistency_rows_it_is_td_flow(
+    make_model, make_batch, config, change, policy, normaliser
 ):
-    config = change(config, hc_fraction=0.0)
+    config = change(config, hc_fraction=0.0, normaliser=normaliser)
     model, target, batch = make_model(config), make_model(config, seed=1), make_batch(config)
     draws = sample_draws(jax.random.key(1), config, 3)
     want = td_flow(model, target, batch, draws, config, policy)
     got, metrics = matching_loss(model, target, batch, draws, KEY, config, policy)
-    np.testing.assert_array_equal(got, want)
+    if normaliser == "scaled":
+        np.testing.assert_array_equal(got, want)
+    # Compiled and op by op, multiplications by a gain of each dimension round differently.
+    np.testing.assert_allclose(got, want, rtol=5e-7)
     assert "loss/gamma_bootstrap" not in metrics

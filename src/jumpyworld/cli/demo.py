@@ -147,7 +147,8 @@ class Demo:
         title = "Train the model of where the policy will be"
         if shipped := self.start_from():
             start, steps = ["--start-from", str(shipped)], size.tuning_steps
-            rate = " learning_rate=3e-4 target_rate=0.01"  # gently, or it forgets
+            # Gently, or it forgets; and in the units that it was trained in.
+            rate = " learning_rate=3e-4 target_rate=0.01 normaliser=scaled"
             title += ", from weights that ship with the package"
         model = f"train ghm --steps {steps} --set gradient_steps={steps} jumps=ahead "
         model += "final_lr_fraction=0.1" + rate

@@ -1,12 +1,12 @@
 """Settings of a geometric horizon model and its training, and four named sets of them.
 
 ``paper`` holds the values of the paper's GHM hyperparameter table, literally where it speaks. The
-others are ours: the network sees displacements instead of positions (``frame="moving"``), data
-larger than the noise (``normaliser="scaled"``), long horizons as often as short ones
-(``gamma_sampler="mixture"``), half as many Euler steps in training, which costs no fidelity
-(``docs/performance.md``), and a target network fast enough for a run of minutes. ``base``, which is
-for GPUs, also rounds inner layers and draws jumps one step ahead; on a pointmaze neither changed
-what was learnt.
+others are ours: the network sees displacements instead of positions (``frame="moving"``), data that
+move slowly are larger than the noise (``normaliser="paced"``), long horizons come as often as short
+ones (``gamma_sampler="mixture"``), targets take half as many Euler steps, which costs no fidelity
+(``docs/performance.md``), and the target network is fast enough for a run of minutes. ``base``,
+which is for GPUs, also rounds inner layers and draws jumps one step ahead; on a pointmaze neither
+changed what was learnt.
 
 A target that moves by ``target_rate`` a step is renewed steps x rate times, and each renewal is
 about one Bellman iteration; their number should be several times the longest horizon.
@@ -250,7 +250,7 @@ class BatchLayout:
 
 _OURS = {
     "frame": "moving",
-    "normaliser": "scaled",
+    "normaliser": "paced",
     "gamma_sampler": "mixture",
     "beta_sampler": "mixture",
     "train_steps": 5,
