@@ -1,3 +1,4 @@
+from importlib import resources
 from types import SimpleNamespace
 
 import jax
@@ -130,6 +131,24 @@ def test_the_command_writes_a_row_per_method(tmp_path, capsys):
     assert "evaluations" in capsys.readouterr().out
 
 
+def test_regret_of_a_trained_model_is_about_the_reward_that_was_asked_for(tmp_path):
+    shipped, logged, kept = (
+        resources.files("jumpyworld") / "demo",
+        tmp_path / "data",
+        tmp_path / "k",
+    )
+    run(["data", "generate", "pointmaze-large", "--episodes", "2", "--out", str(logged)])
+    flags = "bench plan --domain pointmaze-large --candidates 8 --samples 4 --rounds 1 --states 2"
+    flags += " --only paper --pairs in-support --reward neg-distance --reference-precision bf16"
+    flags += f" --ghm {shipped / 'ghm'} --policy {shipped / 'gcbc'} --dataset {logged}"
+    assert run([*flags.split(), "--reference", str(kept), "--out", str(tmp_path)]) == 0
+    (row,) = read_rows(tmp_path / "speed.jsonl")
+    assert row["states"] == 2 and row["regret"] >= 0
+    assert (row["reward"], row["reference_precision"]) == ("neg-distance", "bf16")
+    values = [np.load(file)["values"] for file in kept.rglob("state-*.npz")]
+    assert len(values) == 2 and np.all(np.concatenate(values) < 0)  # a count is never below 0
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -138,6 +157,7 @@ def test_the_command_writes_a_row_per_method(tmp_path, capsys):
         (["plan", "--minutes", "0"], "--minutes 0"),
         (["plan", "--policy", "scripted"], "give all three"),
         (["plan", "--pairs", "in-support"], "--pairs in-support: has no effect without --ghm"),
+        (["plan", "--reward", "indicator"], "--reward indicator: has no effect without --ghm"),
         (["plan", "--states", "20"], "--states 20: has no effect without --ghm"),
         (["plan", "--minutes", "3"], "--minutes 3: has no effect without --ghm"),
         (["plan", "--reference", "kept"], "--reference kept: has no effect without --ghm"),

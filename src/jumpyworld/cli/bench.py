@@ -86,6 +86,9 @@ class BenchPlan:
     """States and goals for the regret come from its validation split."""
     pairs: Literal["in-support", "random"] = "random"
     """Goals: those that the data reached from the state 10 to 100 steps later, or any."""
+    reward: Literal["count", "indicator", "neg-distance"] = "count"
+    """What is planned for: objects in place (the domain's own), all of them, or the distance to the
+    goal, which every chain tells something about where few arrive."""
     states: int = 50
     """How many of them."""
     minutes: float = math.inf
@@ -93,6 +96,8 @@ class BenchPlan:
     reference: Path | None = None
     """Folder where the reference's findings are kept, state by state: after an interruption, or
     with other methods, only states that are missing are judged again."""
+    reference_precision: Literal["fp32", "bf16"] = "fp32"
+    """Of the reference's inner layers; bf16 takes half the time."""
     only: tuple[str, ...] = ()
     """Methods (default: all); the first is the reference of the ratios."""
     candidates: int | None = None

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from jumpyworld.cli.bench import BenchPlan
 
 
+# Flags that say what regret is about.
+_OF_REGRET = ("pairs", "reward", "reference_precision")
+
+
 def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Return a row per method.
 
@@ -64,20 +68,25 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
     )
     planners = {m.name: bench.make_planner(m, ghm, policy, preset, flags.max_rows) for m in methods}
     measured = bench.time_plans(
-        planners, jnp.asarray(states), goal_task(domain, goals[0]), rounds=flags.rounds, say=say
+        planners,
+        jnp.asarray(states),
+        goal_task(domain, goals[0], flags.reward),
+        rounds=flags.rounds,
+        say=say,
     )
     quality: dict[str, Any] = {}
     if flags.ghm is not None:
         many = dataclasses.replace(preset, samples=bench.REFERENCE * preset.samples)
-        reference = bench.make_planner(bench.METHODS[0], ghm, policy, many, flags.max_rows)
-        tasks = [goal_task(domain, goal) for goal in goals]
+        judge = dataclasses.replace(bench.METHODS[0], precision=flags.reference_precision)
+        reference = bench.make_planner(judge, ghm, policy, many, flags.max_rows)
+        tasks = [goal_task(domain, goal, flags.reward) for goal in goals]
         quality = bench.measure_regret(
             reference,
             planners,
             states,
             tasks,
             seed=flags.seed,
-            store=_store(flags, many, fingerprints, states, goals),
+            store=_store(flags, judge, many, fingerprints, states, goals),
             minutes=(end - time.monotonic()) / 60,
             progress=lambda done, total: say(f"regret: {done} of {total} states"),
         )
@@ -100,7 +109,7 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
             "speedup": round(first / measured[method.name]["plan_ms"], 2),
             "rounds": flags.rounds,
             "max_rows": flags.max_rows,
-            **({"pairs": flags.pairs} if quality else {}),
+            **({name: getattr(flags, name) for name in _OF_REGRET} if quality else {}),
             **{key: round(value, 4) for key, value in quality.get(method.name, {}).items()},
             **{key: quality[key] for key in ("states", "flat") if key in quality},
         }
@@ -111,7 +120,7 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
 def _refuse_without_a_model(flags: "BenchPlan") -> None:
     """Refuse flags of the regret, which random weights do not have."""
     default = {field.name: field.default for field in dataclasses.fields(flags)}
-    for name in ("pairs", "states", "minutes", "reference"):
+    for name in (*_OF_REGRET, "states", "minutes", "reference"):
         value = getattr(flags, name)
         if value != default[name]:
             raise ConfigError(
@@ -149,7 +158,12 @@ def _trained(flags: "BenchPlan", domain: domains.Domain):
 
 
 def _store(
-    flags: "BenchPlan", preset: PlanningPreset, fingerprints: Sequence[str], states, goals
+    flags: "BenchPlan",
+    judge: bench.Method,
+    preset: PlanningPreset,
+    fingerprints: Sequence[str],
+    states,
+    goals,
 ) -> References | None:
     """Return where the reference is kept: by all that decides it."""
     if flags.reference is None:
@@ -160,7 +174,8 @@ def _store(
         "domain": flags.domain,
         "fingerprints": list(fingerprints),
         "preset": dataclasses.asdict(preset),
-        "method": dataclasses.asdict(bench.METHODS[0]),
+        "method": dataclasses.asdict(judge),
+        "reward": flags.reward,
         "pairs": digest({"states": np.asarray(states), "goals": np.asarray(goals)}),
         "seed": flags.seed,
     }
