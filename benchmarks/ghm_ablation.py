@@ -36,7 +36,7 @@ from jumpyworld.evaluation.fidelity import (
 )
 from jumpyworld.experiments.bench_train import Version, version_job
 from jumpyworld.ghm import GHMConfig
-from jumpyworld.loading import load
+from jumpyworld.loading import load, load_policy
 from jumpyworld.planning.precedents import GoalFeatures
 from jumpyworld.policies.base import AbstractPolicy
 from jumpyworld.policies.job import policy_job
@@ -143,8 +143,12 @@ def main() -> None:
     a = parser.parse_args()
     domain = domains.get(a.domain)
     dataset, val = data.load(a.sets / a.domain), data.load(a.sets / a.domain, split="val")
+    if a.policy is not None and a.one_goal:
+        raise SystemExit("--policy and --one-goal: give one of them")
+    name_of_policy = "scripted, one goal" if a.one_goal else "gcbc"
     if a.policy is not None:
-        policy = load(a.policy)
+        found = load_policy(str(a.policy), domain.name)
+        policy, name_of_policy = found.policy, found.name
     elif a.one_goal:
         policy = one_goal(domain)
     else:
@@ -184,7 +188,7 @@ def main() -> None:
             facts = {
                 "kind": "fidelity",
                 "domain": domain.alias,
-                "policy": "scripted, one goal" if a.one_goal else "gcbc",
+                "policy": name_of_policy,
                 "variant": name,
                 "seeds": a.seeds,
                 "steps": steps,
@@ -203,8 +207,9 @@ def main() -> None:
                     for seed, model in enumerate(runner.models(carry))
                 }
                 jobs.append(side.submit(report, a, domain, {**facts, "pairs": kind}, truth, drawn))
-        if a.seconds is not None:
-            jobs[-1].result()
+            if a.seconds is not None:
+                for job in jobs:
+                    job.result()
         del carry
     for job in jobs:
         job.result()

@@ -59,6 +59,10 @@ def test_a_bad_setting_is_one_line(words, message, data, tmp_path, capsys):
             "policy scripted: needs a pointmaze",
         ),
         (
+            ["ghm", "--policy", "scripted", "--steps", "9", "--set", "curriculum=0.5"],
+            "--steps 9: horizons of --set curriculum=0.5 grow until step 10 of",
+        ),
+        (
             ["ghm", "--policy", "scripted", "--objective", "td-flow", "--set", "hc_fraction=0.1"],
             "--set hc_fraction=0.1 is not --objective td-flow",
         ),

@@ -5,6 +5,7 @@ import jax
 import numpy as np
 import pytest
 
+from jumpyworld.errors import ConfigError
 from jumpyworld.experiments.bench_train import (
     VERSIONS,
     bench_ghm,
@@ -45,6 +46,9 @@ def test_the_straightforward_loss_is_the_fast_one(setting, hc_fraction):
     plain = eqx.filter_jit(eqx.filter_value_and_grad(lambda m: plain_loss(m, *arguments)))
     (got, got_gradient), (want, want_gradient) = fast(model), plain(model)
     np.testing.assert_allclose(got, want, rtol=1e-5)
+    other = dataclasses.replace(config, step_power=0.5)
+    with pytest.raises(ConfigError, match=r"step_power=0\.5: the plain loss has 0\.0 alone"):
+        plain_loss(model, target, batch, key, other, policy)
     a, b = (
         np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree.field)])
         for tree in (got_gradient, want_gradient)

@@ -59,6 +59,9 @@ def test_a_job_may_start_from_a_trained_model(dataset, config, change, policy, m
     wider = ghm_job(dataset, policy, change(config, width=32), start=trained)
     with pytest.raises(ConfigError, match="trained with another network"):
         wider.init(jax.random.key(0))
+    scaled = ghm_job(dataset, policy, change(config, normaliser="scaled"), start=trained)
+    with pytest.raises(ConfigError, match="normaliser: that of the model to start from is paced"):
+        scaled.init(jax.random.key(0))
     # The same shapes and another function: read back by its settings it would be wrong.
     mixed = ghm_job(dataset, policy, change(config, linear_mix=True), start=trained)
     with pytest.raises(ConfigError, match="other settings of its network"):

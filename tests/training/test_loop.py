@@ -134,6 +134,18 @@ def test_training_in_a_thread_works(straight, tmp_path):
     assert final(tmp_path / "run") == final(straight)
 
 
+def test_a_run_from_before_a_setting_existed_goes_on_with_its_default(straight, tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Newer(Toy):
+        patience: float = 0.25
+
+    run(tmp_path / "run", steps=20)
+    with pytest.raises(CheckpointError, match=r"config\.patience is 0\.25 there and 0\.5 here"):
+        run(tmp_path / "run", make_job(Newer(patience=0.5)))
+    result, _ = run(tmp_path / "run", make_job(Newer()))
+    assert result.step == 60 and final(tmp_path / "run") == final(straight)
+
+
 @pytest.mark.parametrize(
     ("job", "field"),
     [

@@ -64,6 +64,12 @@ class GHM(TrainCommand):
             raise ConfigError(
                 f"--set hc_fraction={config.hc_fraction:g} is not --objective {self.objective}"
             )
+        grown = config.curriculum * config.gradient_steps
+        if self.steps is not None and self.steps < grown:
+            raise ConfigError(
+                f"--steps {self.steps}: horizons of --set curriculum={config.curriculum:g} grow "
+                f"until step {grown:.0f} of gradient_steps={config.gradient_steps}; set that too"
+            )
         found = load_policy(self.policy, dataset.domain, seed=self.policy_seed, warn=warn)
         job = ghm_job(
             dataset,

@@ -8,11 +8,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jumpyworld.errors import ConfigError
 from jumpyworld.flows import integrate, interpolate
 from jumpyworld.ghm.batch import GHMBatch, SupportsSample, sample_draws
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.losses import batch_condition, mixture_weights
 from jumpyworld.ghm.model import Condition, GeometricHorizonModel
+
+_WRITTEN_OUT = {
+    "bootstrap_grid": "scaled",
+    "loss_units": "state",
+    "reduction": "sum",
+    "mask_action": True,
+    "uncond_source": "bootstrap",
+    "use_masks": False,
+    "step_power": 0.0,
+    "curriculum": 0.0,
+}
 
 
 def plain_loss(
@@ -25,9 +37,14 @@ def plain_loss(
 ) -> Float[Array, ""]:
     """Return the loss of ``ghm.losses.td_hc_loss`` at the same key.
 
-    Paper: Algorithm 1 and Eq. td-hc. For masked actions, ``bootstrap_grid="scaled"`` and
-    ``loss_units="state"`` alone.
+    Paper: Algorithm 1 and Eq. td-hc.
+
+    Raises:
+        ConfigError: for settings that are not written out here.
     """
+    for name, value in _WRITTEN_OUT.items():
+        if getattr(config, name) != value:
+            raise ConfigError(f"{name}={getattr(config, name)}: the plain loss has {value} alone")
     draw_key, policy_key = jax.random.split(key)
     next_key, plus_key = jax.random.split(policy_key)
     draws = sample_draws(draw_key, config, model.observation_dim, batch.observations.dtype)

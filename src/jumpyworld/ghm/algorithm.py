@@ -101,6 +101,10 @@ def _continue_from(
     def parts(m: GeometricHorizonModel):
         return m.field, m.frame, m.state_normaliser, m.z_normaliser
 
+    paced = [m.state_normaliser.gains is not None for m in (model, start)]
+    if paced[0] != paced[1]:
+        its = "paced" if paced[1] else "another than paced (scaled, in earlier presets)"
+        raise ConfigError(f"normaliser: that of the model to start from is {its}; ask for the same")
     wanted, found = (
         {jax.tree_util.keystr(path): leaf.shape for path, leaf in leaves}
         for leaves in (jax.tree_util.tree_leaves_with_path(parts(m)) for m in (model, start))

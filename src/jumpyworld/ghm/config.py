@@ -87,8 +87,9 @@ class GHMConfig:
             the same at every horizon, and near things that hardly move count as much as
             velocities that are forgotten at once; each velocity's best value stays what it is.
         step_power: how much more slow dimensions weigh: squared errors are divided by the data's
-            displacement in one step to the power 2 ``step_power``, at every horizon alike. At 1 an
-            error of one step of the way weighs the same in each dimension. Paper 0.
+            displacement in one step to the power 2 ``step_power``, at every horizon alike. At 1 and
+            with ``loss_units="state"`` an error of one step of the way weighs the same in each
+            dimension; with ``paced`` units that is nearly so already. Paper 0.
         z_source: ``goals`` (states of the dataset) or ``one_hot`` (a finite set of policies).
         goal_trajectory: share of goals from the row's own future; the rest is random. Paper 0.5.
         goal_discount: of the geometric offset to a trajectory goal. Paper 0.995.
@@ -151,7 +152,8 @@ class GHMConfig:
     gradient_steps: int = 3_000_000
 
     def __post_init__(self):
-        for name in ("width", "stages", "train_steps", "eval_steps", "unroll", "batch_size"):
+        counts = ("width", "stages", "train_steps", "eval_steps", "unroll", "batch_size")
+        for name in (*counts, "gradient_steps"):
             _require(self, name, getattr(self, name) >= 1, "at least 1")
         _require(self, "embed_dim", self.embed_dim > 0 and self.embed_dim % 2 == 0, "even, above 0")
         _require(self, "films_per_block", self.films_per_block in (1, 2), "1 or 2")

@@ -123,8 +123,10 @@ class Frame(eqx.Module):
         are 27 of 29 numbers; the two that plans are about move a hundredth of their range in a
         step. Each velocity's best value is its mean either way.
         """
-        step = jnp.maximum(self.displacements[0], DISPLACEMENT_FLOOR)
-        weights = step ** (-2.0 * power)
+        step = self.displacements[0]
+        # What never moves has nothing to be learnt: no more weight than the fastest.
+        step = jnp.where(step > DISPLACEMENT_FLOOR, step, jnp.max(step))
+        weights = jnp.maximum(step, DISPLACEMENT_FLOOR) ** (-2.0 * power)
         return weights / jnp.mean(weights)
 
 

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jumpyworld.data.sampling import DeviceData, sample_transitions
 from jumpyworld.ghm.algorithm import GHMState, sample_batch
 from jumpyworld.ghm.config import GHMConfig
+from jumpyworld.ghm.discounts import longest_discount
 from jumpyworld.ghm.losses import Metrics
 from jumpyworld.ghm.world_model import WorldModelState
 
@@ -49,7 +50,11 @@ def probe(state: GHMState, data: DeviceData, key: PRNGKeyArray, config: GHMConfi
         wide = jnp.broadcast_to(actions, (SAMPLES, *actions.shape))
         return model.push(noise, s[None], wide, z[None], gamma)
 
-    far = model.sample(future_key, s, batch.actions[:rows], z, config.gamma_max)
+    # As far as it has been trained: beyond, a sound model would look exploded.
+    longest = longest_discount(state.step, config)
+    far = model.sample(
+        future_key, s, batch.actions[:rows], z, longest, allow_extrapolation=config.curriculum > 0
+    )
     return {
         "action/sensitivity": action_sensitivity(futures(batch.actions[:rows]), futures(others)),
         **range_of(far, data.observations),

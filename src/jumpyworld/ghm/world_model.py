@@ -42,8 +42,8 @@ class WorldModelConfig:
         embed_dim: sinusoid features of t.
         embed_scale: factor on t before its sinusoid.
         frame: ``absolute``, ``moving`` or ``matched``; see ``Frame``.
-        normaliser: ``standard``, ``identity`` or ``scaled``.
-        data_scale: size of the data in units of the noise, for ``scaled``.
+        normaliser: ``standard``, ``identity``, ``scaled`` or ``paced``; see ``Normaliser``.
+        data_scale: size of the data in units of the noise, for ``scaled`` and, at most, ``paced``.
         solver: ``euler`` or ``midpoint``.
         eval_steps: ODE steps of a sample.
         unroll: ODE steps per iteration of the compiled loop.

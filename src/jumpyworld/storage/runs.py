@@ -15,7 +15,7 @@ import re
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +127,17 @@ def locked(run: Path) -> Iterator[None]:
         yield
 
 
-def prepare(run: Path, document: dict[str, Any], overwrite: bool, warn: Warn) -> None:
+def prepare(
+    run: Path,
+    document: dict[str, Any],
+    overwrite: bool,
+    warn: Warn,
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
     """Make a locked run folder ready to start or go on with ``document``.
 
     Leftovers of interrupted saves are removed. With ``overwrite`` the old run goes too (its own
-    files only, whatever else the folder holds).
+    files only, whatever else the folder holds). ``defaults`` is as for ``check_same``.
 
     Raises:
         CheckpointError: the folder belongs to a run of another description.
@@ -158,7 +164,7 @@ def prepare(run: Path, document: dict[str, Any], overwrite: bool, warn: Warn) ->
             raise
         warn(f"{error}; going by the checkpoints")
         return
-    check_same(run, stored, document)
+    check_same(run, stored, document, defaults)
 
 
 def write_config(run: Path, document: dict[str, Any], training: dict[str, Any]) -> None:
@@ -168,12 +174,24 @@ def write_config(run: Path, document: dict[str, Any], training: dict[str, Any]) 
         write_json(path, {**document, "training": training})
 
 
-def check_same(where: Path, stored: dict[str, Any], asked: dict[str, Any]) -> None:
+def check_same(
+    where: Path,
+    stored: dict[str, Any],
+    asked: dict[str, Any],
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
     """Refuse to go on with another description than the stored one.
+
+    Args:
+        where: what is refused, for the message.
+        stored: description of the run.
+        asked: description of what is to be done.
+        defaults: of the settings; a run from before a setting existed has its default.
 
     Raises:
         CheckpointError: naming each field that differs with both values.
     """
+    stored = {**stored, "config": {**(defaults or {}), **stored["config"]}}
     found = [
         f"{field} is {brief(old)} there and {brief(new)} here"
         for field, old, new in differences(stored, asked)

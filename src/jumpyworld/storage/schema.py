@@ -65,6 +65,17 @@ def from_json(cls: type[T], data: Any, where: str = "config") -> T:
         raise CheckpointError(f"{where}: {error}") from error
 
 
+def defaults(config: Any) -> dict[str, Any]:
+    """Return as JSON the values that fields of a dataclass have when nobody sets them."""
+    if not dataclasses.is_dataclass(config):
+        return {}
+    return {
+        field.name: to_json(field.default, field.name)
+        for field in dataclasses.fields(config)
+        if field.default is not dataclasses.MISSING
+    }
+
+
 def with_changes(config: T, changes: Mapping[str, Any], where: str = "config") -> T:
     """Return the dataclass ``config`` with fields set to JSON values, as strictly as from a file.
 

@@ -66,12 +66,13 @@ def train(
     document = manifest.make_document(
         job.kind, job.config, job.spec, job.fingerprints, config.seeds
     )
+    defaults = schema.defaults(job.config)
     with runs.locked(out), _stop_signals() as stop:
-        runs.prepare(out, document, overwrite, warn)
+        runs.prepare(out, document, overwrite, warn, defaults)
         found = runs.newest(out, warn)
         step, path = found or (0, None)
         if path is not None:
-            _check_resumable(path, document, any_versions, warn)
+            _check_resumable(path, document, defaults, any_versions, warn)
         if path is not None and config.steps is not None and step >= config.steps:
             return Result("finished", step, out, path, time.monotonic() - began)
         runs.set_aside_after(out, step, warn)
@@ -177,11 +178,15 @@ class _Session:
 
 
 def _check_resumable(
-    path: Path, document: dict[str, Any], any_versions: bool, warn: runs.Warn
+    path: Path,
+    document: dict[str, Any],
+    defaults: dict[str, Any],
+    any_versions: bool,
+    warn: runs.Warn,
 ) -> None:
     """Refuse a checkpoint of another description, or of a JAX that would not give the same bits."""
     stored = manifest.read_manifest(path)
-    runs.check_same(path, checkpoint.read_document(path, stored), document)
+    runs.check_same(path, checkpoint.read_document(path, stored), document, defaults)
     there, here = stored.environment, manifest.environment()
     changed = {
         field: f"{field} was {schema.brief(old)} and is {schema.brief(new)} now"
