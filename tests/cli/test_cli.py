@@ -1,6 +1,7 @@
 """The command as a user meets it: a process, its output, its exit status."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jumpyworld import __version__
+from jumpyworld import __version__, cli
 from jumpyworld.cli import run
 
 
@@ -99,9 +100,24 @@ def test_unwritable_folder_is_named(tmp_path, capsys):
     assert str(tmp_path / "file") in capsys.readouterr().err
 
 
-def test_a_reader_that_leaves_ends_the_command_quietly():
+def test_an_interruption_counts_from_the_first_word(monkeypatch, capsys):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "parse", interrupted)
+    try:
+        status = run(["info"])
+    except KeyboardInterrupt:  # it would end all tests
+        pytest.fail("the interruption escaped")
+    assert status == 130
+    assert capsys.readouterr().err == "jumpy: interrupted\n"
+
+
+@pytest.mark.parametrize("words", [["data", "list"], ["eval", "--help"], ["--version"]])
+def test_a_reader_that_leaves_ends_the_command_quietly(words):
     process = subprocess.Popen(
-        [sys.executable, "-m", "jumpyworld.cli", "data", "list"],
+        [sys.executable, "-m", "jumpyworld.cli", *words],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},  # a short answer is written at once, too
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

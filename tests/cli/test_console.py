@@ -73,6 +73,15 @@ def test_of_steps_and_minutes_the_earlier_end_counts(seen, each_line, a_second_e
     assert left in file.getvalue().splitlines()[-1]
 
 
+@pytest.mark.parametrize("total", [100, None])
+def test_the_last_line_is_shown_when_the_clock_ends_the_work(seen, total):
+    file = seen(terminal=False)
+    with console.progress("ghm", "steps", time.monotonic()) as show:
+        show(40, total)
+    (last,) = file.getvalue().splitlines()
+    assert last.startswith("ghm: 40")
+
+
 def test_a_terminal_shows_the_same(seen):
     file = seen(terminal=True)
     with console.progress("ghm", "steps", time.monotonic() + 600) as show:

@@ -29,14 +29,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     arguments = sys.argv[1:] if argv is None else argv
-    if list(arguments) == ["--version"]:
-        print(f"jumpyworld {__version__}")
-        return 0
-    command = parse(arguments)
+    command = None
     try:
+        if list(arguments) == ["--version"]:
+            print(f"jumpyworld {__version__}")
+            return 0
+        command = parse(arguments)  # which prints the help, too
         command.run()
     except JumpyError as error:
-        said = in_flags(" ".join(str(error).split()), command)
+        said = " ".join(str(error).split())
+        said = said if command is None else in_flags(said, command)
         print(f"jumpy: error: {said}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:

@@ -93,10 +93,11 @@ class _Lines(Shown):
 
     def __call__(self, done: int, total: int | None) -> None:
         rate, left = self._clock.read(done, total)
-        over = self._clock.allowed <= 0 if total is None else done >= total
-        if not over and time.monotonic() - self._last < PLAIN_INTERVAL_S:
+        over = self._clock.allowed <= 0 or (total is not None and done >= total)
+        now = time.monotonic()
+        if not over and now - self._last < PLAIN_INTERVAL_S:
             return
-        self._last = time.monotonic()
+        self._last = now
         count = f"{done}" if total is None else f"{done}/{total}"
         self.say(f"{count} {self._unit} {rate} {left}".rstrip())
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
+from jumpyworld.cli.flags import spelt
+
 if TYPE_CHECKING:
     from jumpyworld.cli.models import LoadedModel
     from jumpyworld.evaluation.fidelity import Protocol
@@ -124,8 +126,10 @@ class Fidelity:
         for name in ("ghm", "policy", "dataset"):
             if not getattr(self, name):
                 raise ConfigError(f"--{name} is missing (or give --samples, to draw a picture)")
-        if self.seed < 0 or (self.workers is not None and self.workers < 1):
-            raise ConfigError("seed must not be negative, workers must be at least 1")
+        if self.seed < 0:
+            raise ConfigError(f"{spelt('seed', self.seed)}: must not be negative")
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"{spelt('workers', self.workers)}: must be at least 1")
         if self.picture is not None and self.picture.suffix.lower() != ".png":
             raise ConfigError(f"{self.picture}: pictures are PNG files; --picture must end in .png")
         asked = {
