@@ -1,11 +1,13 @@
 """``jumpy demo`` from beginning to end, with next to nothing learnt."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from jumpyworld import cli
 from jumpyworld.cli import demo, parse, run
 
 TINY = demo.Size(
@@ -65,6 +67,70 @@ def test_the_demo_tells_the_whole_story_and_goes_on_where_it_stopped(
     monkeypatch.chdir(tmp_path)
     exec(readme_python("load, plan, act"), {})
     assert "steps, success:" in capsys.readouterr().out
+
+
+@pytest.fixture
+def slow_stages(monkeypatch):
+    """Let stages take an hour each, and nothing where they are done; return those that break."""
+    broken, clock = set(), [0.0]
+
+    class Stage:
+        def __init__(self, words):
+            self.out = Path(words[-1])
+
+        def run(self):
+            self.out.mkdir(parents=True, exist_ok=True)
+            if self.out.name in broken:
+                (self.out / "half").write_text("")
+                raise KeyboardInterrupt
+            if not (self.out / "done").exists():
+                clock[0] += 3600
+                (self.out / "done").write_text("")
+
+    monkeypatch.setattr(demo.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(cli, "parse", Stage)
+    picture = {"task": 1, "episode": 0, "notes": []}
+    monkeypatch.setattr(demo.Demo, "_draw", lambda self: picture)
+    return broken
+
+
+def test_an_interrupted_demo_knows_how_long_its_stages_took(slow_stages, tmp_path):
+    out = tmp_path / "demo"
+    asked = demo.Demo(out=out, fast=True)
+    hours = dict.fromkeys((title for title, _ in asked.stages()), 3600.0)
+
+    def told():
+        summary = json.loads((out / "summary.json").read_text())
+        return {title: summary["seconds"][title] for title in hours}, summary["resumed"]
+
+    for broken in ("ghm", "eval"):
+        slow_stages.add(broken)
+        with pytest.raises(KeyboardInterrupt):
+            asked.run()
+        slow_stages.clear()
+    asked.run()
+    assert told() == (hours, True)
+    asked.run()
+    assert told() == (hours, True)
+    # A damaged record is written anew, from the summary where there is one.
+    (out / "seconds.json").write_text('{"seed": 0, "fast": true, "seconds": 3}')
+    asked.run()
+    assert told() == (hours, True)
+
+
+@pytest.mark.parametrize("change", [{"fast": False}, {"seed": 1}])
+def test_only_the_same_demo_is_on_record(slow_stages, tmp_path, change):
+    asked = demo.Demo(out=tmp_path / "demo", fast=True)
+    asked.run()
+    assert asked._earlier()[0]
+    assert dataclasses.replace(asked, **change)._earlier() == ({}, False)
+
+
+def test_other_weights_are_another_demo(slow_stages, tmp_path, monkeypatch):
+    asked = demo.Demo(out=tmp_path / "demo", fast=True)
+    asked.run()
+    monkeypatch.setattr(demo, "shipped_ghm", lambda: None)
+    assert asked._earlier() == ({}, False)
 
 
 def readme_python(after):

@@ -12,7 +12,7 @@ from typing import Any
 
 from jumpyworld.cli.stopping import answers_signals
 
-DOMAIN, PICTURE = "pointmaze-large", "story.png"
+DOMAIN, PICTURE, SECONDS = "pointmaze-large", "story.png", "seconds.json"
 # Candidates are ways that the data know, and the model says which of them this policy can follow;
 # what it believes of jumps through walls, of which the data know nothing, is refused.
 PLANNING = (
@@ -86,8 +86,8 @@ class Demo:
         from jumpyworld.cli import parse
 
         began, seconds = time.monotonic(), {}
-        stages, resumed = self.stages(), self.folder.exists()
-        earlier, kept = self._earlier(), 0
+        stages, existed = self.stages(), self.folder.exists()
+        earlier, resumed = self._earlier()
         last = len(stages) + 1
         for number, (title, words) in enumerate(stages, 1):
             print(f"\n[{number}/{last}] {title}\n$ jumpy {shlex.join(words)}", flush=True)
@@ -95,30 +95,47 @@ class Demo:
             before = _contents(out)
             parse(words).run()
             seconds[title] = round(time.monotonic() - clock, 1)
-            if title in earlier.get("seconds", {}) and _contents(out) == before:
-                # It was done already, in the time that is on record.
-                seconds[title], kept = earlier["seconds"][title], kept + 1
+            if title in earlier and _contents(out) == before:
+                seconds[title] = earlier[title]  # it was done already, in the time on record
+            else:
+                resumed = resumed or existed
+            # At once: whoever is interrupted in a later stage still knows how long this one took.
+            self._keep({**earlier, **seconds}, resumed)
         title = "Draw a picture: one episode again, with and without planning"
         print(f"\n[{last}/{last}] {title}; up to a minute", flush=True)
         clock = time.monotonic()
         picture = self._draw()
         seconds[title] = round(time.monotonic() - clock, 1)
         seconds["in all"] = round(sum(seconds.values()), 1)
-        resumed = earlier["resumed"] if kept == len(stages) else resumed
         self._finish(picture, seconds, resumed, time.monotonic() - began)
 
-    def _earlier(self) -> dict[str, Any]:
-        """Return the summary of the same demo, where it was finished before."""
+    def _keep(self, seconds: dict[str, float], resumed: bool) -> None:
+        """Write how long the stages took that have ended."""
+        from jumpyworld.storage.files import write_json
+
+        kept = {**self._which(), "seconds": seconds, "resumed": resumed}
+        write_json(self.folder / SECONDS, kept)
+
+    def _earlier(self) -> tuple[dict[str, float], bool]:
+        """Return how long the stages took that earlier starts ended; was any start continued?"""
         from jumpyworld.errors import CheckpointError
         from jumpyworld.storage.manifest import parse_json
 
-        path = self.folder / "summary.json"
-        try:
-            found = parse_json(path.read_bytes(), path)
-        except (OSError, CheckpointError):
-            return {}  # it is written anew
-        same = isinstance(found, dict) and found.get("seed") == self.seed
-        return found if same and {"seconds", "resumed"} <= found.keys() else {}
+        which = self._which()
+        for path in (self.folder / SECONDS, self.folder / "summary.json"):
+            try:
+                found = parse_json(path.read_bytes(), path)
+                if {name: found[name] for name in which} == which:
+                    seconds = {title: float(took) for title, took in found["seconds"].items()}
+                    return seconds, bool(found["resumed"])
+            except (OSError, CheckpointError, AttributeError, KeyError, TypeError, ValueError):
+                continue  # there is none, or it is damaged: it is written anew
+        return {}, False
+
+    def _which(self) -> dict[str, Any]:
+        """Return what decides the stages."""
+        shipped = self.start_from() is not None
+        return {"seed": self.seed, "fast": self.fast, "shipped_weights": shipped}
 
     @property
     def folder(self) -> Path:
@@ -181,9 +198,7 @@ class Demo:
         rows = {row["planner"]: row for row in Results(self.folder / "eval").rows.values()}
         summary: dict[str, Any] = {
             "domain": DOMAIN,
-            "seed": self.seed,
-            "fast": self.fast,
-            "shipped_weights": self.start_from() is not None,
+            **self._which(),
             "success": {
                 name: {key: row[key] for key in ("mean", "ci95", "diff", "diff_ci95") if key in row}
                 for name, row in rows.items()
