@@ -92,3 +92,11 @@ def test_the_readme_shows_both_commands():
     readme = (ROOT / "README.md").read_text()
     assert "make demo" in readme and "make test" in readme
     assert "make test" in (ROOT / ".ci/run").read_text()
+
+
+@pytest.mark.parametrize("room", ["domains", "data", "planning", "evaluation", "viewer"])
+def test_the_map_of_the_rooms_has_every_file(room):
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    section = text.split(f"\n## {room}: ", 1)[1].split("\n## ", 1)[0]
+    files = {path.name for path in (ROOT / "src" / "jumpyworld" / room).glob("[!_]*.py")}
+    assert files <= set(re.findall(r"`([a-z0-9_]+\.py)`", section))
