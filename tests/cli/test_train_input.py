@@ -59,6 +59,10 @@ def test_a_bad_setting_is_one_line(words, message, data, tmp_path, capsys):
             "policy scripted: needs a pointmaze",
         ),
         (
+            ["ghm", "--policy", "scripted", "--set", "z_frame=sideways"],
+            "z_frame: 'sideways' is not one of absolute, moving",
+        ),
+        (
             ["ghm", "--policy", "scripted", "--steps", "9", "--set", "curriculum=0.5"],
             "--steps 9: horizons of --set curriculum=0.5 grow until step 10 of",
         ),

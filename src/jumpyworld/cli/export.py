@@ -41,4 +41,5 @@ class Export:
             warn=warn,
         )
         sizes = [path.stat().st_size for path in folder.glob("*.safetensors")]
-        print(f"{folder}: complete ({sum(sizes) / 1e6:.1f} MB in {len(sizes)} files)")
+        shards = "file" if len(sizes) == 1 else "files"
+        print(f"{folder}: complete ({sum(sizes) / 1e6:.1f} MB in {len(sizes)} {shards} of weights)")

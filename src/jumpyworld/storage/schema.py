@@ -128,7 +128,11 @@ def _value(hint: Any, data: Any, where: str) -> Any:
         return float(data)
     elif hint in (str, bool, int, float) and type(data) is hint:
         return data
-    raise CheckpointError(f"{where}: {brief(data)} is not {getattr(hint, '__name__', hint)}")
+    if origin is typing.Literal:
+        wanted = f"one of {', '.join(map(str, arguments))}"
+    else:
+        wanted = getattr(hint, "__name__", hint)
+    raise CheckpointError(f"{where}: {brief(data)} is not {wanted}")
 
 
 def _union(choices: tuple[Any, ...], data: Any, where: str) -> Any:
