@@ -42,6 +42,27 @@ def test_help_of_every_depth(words, capsys):
     assert "usage: jumpy" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("eval --domian x --policy p", ["--domain STR", "Unrecognized options: --domian x"]),
+        ("eval --domain x --policy p --planner foo", ["'foo'", "--planner", "'compplan'"]),
+        ("train ghm --dataset d --out o --policy p --steps many", ["--steps", "INT", "'many'"]),
+        ("data generate", ["Missing from jumpy data generate: STR", "antmaze-large"]),
+        ("train", ["Expected one of {policy, ghm, world-model}"]),
+        ("evil", ["Unrecognized options: evil", "demo, data, train"]),
+    ],
+)
+def test_a_wrong_command_line_gets_one_line(words, said, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run(words.split())
+    assert stop.value.code == 2
+    line = capsys.readouterr().err
+    assert line.startswith("jumpy: error: ")
+    assert line.count("\n") == 1
+    assert all(part in line for part in said), line
+
+
 def test_info_prints_versions_devices_and_folders():
     start = time.monotonic()
     facts = json.loads(jumpy("info", "--json").stdout)

@@ -12,6 +12,7 @@ from typing import Any
 
 from jumpyworld._version import __version__
 from jumpyworld.cli.flags import in_flags
+from jumpyworld.cli.usage import complaints_on_one_line
 from jumpyworld.errors import JumpyError
 
 
@@ -70,9 +71,10 @@ def parse(arguments: Sequence[str]) -> Any:
 
     commands = Demo | Data | Train | Export | Eval | Fidelity | Sweep | Report | Bench | View | Info
     verbs = tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[commands]]
-    return tyro.cli(
-        verbs,
-        prog="jumpy",
-        description="Plan by composing pre-trained policies with jumpy world models.",
-        args=arguments,
-    )
+    with complaints_on_one_line():
+        return tyro.cli(
+            verbs,
+            prog="jumpy",
+            description="Plan by composing pre-trained policies with jumpy world models.",
+            args=arguments,
+        )

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Measure a domain as docs/results.md and docs/fidelity.md do, stage by stage, on one GPU:
+#
+#   bash benchmarks/measure.sh antmaze-medium data policy ghm fidelity eval world one regret
+#
+# Every stage goes on where it was stopped, and one that has ended is left out, so the same line can be
+# given again until all is done. Runs and rows lie in $MEASURE (measure/DOMAIN). Two stages that do not
+# wait for each other may run side by side, and so may two domains.
+set -euo pipefail
+domain=${1:?usage: measure.sh DOMAIN STAGE...}
+shift
+here=${MEASURE:-measure}/$domain
+jumpy=${JUMPY:-jumpy}
+seed=${SEED:-500}
+mkdir -p "$here"
+
+# What each domain needs: steps of the policy and of the model, its settings, where candidates come from.
+rates=(final_lr_fraction=0.05 target_rate=0.02 final_target_rate=0.005 normaliser=paced hc_fraction=0.5)
+search=(--search elimination --rounds 64x8 12x24 3x64 --candidates 64)
+fifty() { printf '50 %.0s' $(seq "$1"); }
+case $domain in
+  pointmaze-*)
+    policy_steps=40000 steps=45000
+    settings=(width=256 precision=bf16 jumps=ahead learning_rate=1e-3)
+    plan=(--proposal bridge --replan-every 10 --discount 0.995 --horizons $(fifty 8)) ;;
+  antmaze-*)
+    policy_steps=100000 steps=36000
+    settings=(learning_rate=5e-4 z_frame=moving solver=midpoint train_steps=3 eval_steps=10)
+    plan=(--proposal bridge --replan-every 10 --discount 0.995 --horizons $(fifty 8)) ;;
+  cube-*)
+    policy_steps=90000 steps=17000
+    settings=(learning_rate=5e-4)
+    plan=(--proposal trace --replan-every 5 --discount 0.99 --horizons $(fifty 6)) ;;
+  *) echo "measure.sh: no settings for $domain" >&2; exit 2 ;;
+esac
+if [ "$domain" = pointmaze-giant ]; then
+  plan=(--proposal bridge --replan-every 10 --discount 0.997 --horizons $(fifty 12))
+fi
+policy_steps=${POLICY_STEPS:-$policy_steps} steps=${STEPS:-$steps}
+plan+=(--precedents "$here/data" --when-all-zero candidate --solver midpoint --ode-steps 3 --precision bf16)
+quarters=($((steps / 8)) $((steps / 4)) $((steps / 2)))
+
+evaluate() { # NAME ARGUMENT...: one `jumpy eval` into a folder of its own
+  local name=$1
+  shift
+  $jumpy eval --domain "$domain" --policy "$here/policy" --episodes "${EPISODES:-20}" --seed "$seed" \
+    "${plan[@]}" --out "$here/$name" "$@"
+}
+
+fidelity() { # NAME ARGUMENT...: the model and what it was after an eighth, a quarter and half of its steps
+  local name=$1 models=(--ghm "$here/ghm")
+  shift
+  for step in "${quarters[@]}"; do models+=(--ghm "$here/ghm/checkpoints/step-$(printf %09d "$step")"); done
+  $jumpy fidelity "${models[@]}" --policy "$here/policy" --dataset "$here/data" --preset quick \
+    --out "$here/$name" "$@"
+}
+
+data() { $jumpy data generate "$domain" --out "$here/data" ${EPISODES_OF_DATA:+--episodes $EPISODES_OF_DATA}; }
+
+policy() {
+  $jumpy train policy gcbc --dataset "$here/data" --preset paper --steps "$policy_steps" \
+    --set "gradient_steps=$policy_steps" ${POLICY_SET:-} --out "$here/policy"
+}
+
+ghm() {
+  $jumpy train ghm --dataset "$here/data" --policy "$here/policy" --preset base --steps "$steps" \
+    --keep-steps "${quarters[@]}" --set "gradient_steps=$steps" "${rates[@]}" "${settings[@]}" ${GHM_SET:-} \
+    --out "$here/ghm"
+}
+
+world() { # ActionPlan's model of one step, and its row
+  $jumpy train world-model --dataset "$here/data" --preset base --steps "${WORLD_STEPS:-10000}" \
+    --out "$here/world"
+  evaluate actionplan --planner zero-shot actionplan --world-model "$here/world"
+}
+
+one() { # a single bridge or trace, which no model judges: what the model's choice must beat
+  evaluate one --planner zero-shot compplan --ghm "$here/ghm" --search uniform --candidates 1 --samples 1 --no-refuse
+}
+
+regret() { # of the cheap searches, against the paper's with four times its chains
+  $jumpy bench plan --domain "$domain" --ghm "$here/ghm" --policy "$here/policy" --dataset "$here/data" \
+    --pairs in-support --reward neg-distance --states "${STATES:-200}" --reference "$here/reference" \
+    --reference-precision bf16 --minutes "${MINUTES:-9}" --rounds 6 --only paper fast fast-3 fast-2 --out "$here/regret"
+}
+
+for stage in "$@"; do
+  if [ -e "$here/$stage.done" ]; then continue; fi
+  began=$SECONDS
+  case $stage in
+    data | policy | ghm | world | one | regret) $stage ;;
+    fidelity) fidelity in-support --pairs in-support ;;
+    random) fidelity random --pairs random ;;
+    eval) evaluate planners --planner zero-shot compplan gpi --ghm "$here/ghm" "${search[@]}" ;;
+    *) echo "measure.sh: no stage $stage" >&2; exit 2 ;;
+  esac
+  # A study of regret that its time cut short goes on with more states.
+  if [ "$stage" != regret ]; then touch "$here/$stage.done"; fi
+  echo "[$domain] $stage: $((SECONDS - began)) s"
+done

@@ -1,0 +1,44 @@
+"""What the option parser has to say about a command line, as one line instead of a box."""
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Iterator
+
+_RULE = re.compile("[─-]+")
+
+
+@contextlib.contextmanager
+def complaints_on_one_line() -> Iterator[None]:
+    """Print what is written to stderr by a parser that exits as ``jumpy: error: ...``."""
+    written = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(written):
+            yield
+    except SystemExit as stop:
+        if stop.code:
+            print(f"jumpy: error: {one_line(written.getvalue())}", file=sys.stderr)
+        raise
+
+
+def one_line(box: str) -> str:
+    """Return the message in a parser's box: no frame, and no help texts of the options it names.
+
+    Without UTF-8 the box has no bars: there too the title is the line that stands to the left.
+    """
+    parts: list[list[str]] = [[]]
+    for line in box.replace("│", " ").splitlines():
+        text = line.strip()
+        depth = len(line) - len(line.lstrip())
+        if depth < 2 or not text:
+            continue
+        if _RULE.fullmatch(text):
+            parts.append([])
+        # Deeper lines explain an option. Its name says enough, but what has only a place has none.
+        elif depth < 10 or "--" not in parts[-1][-1]:
+            parts[-1].append(text)
+    said = [" ".join(part) for part in parts if part and part[0] != "Argument helptext:"]
+    # Which types were tried in vain says no more than the type that was asked for.
+    said = [part.partition(" Got errors:")[0].rstrip(".") for part in said]
+    return "; ".join(said) or " ".join(box.split())
