@@ -92,6 +92,8 @@ def load_policy(
     """
     if match := _SCRIPTED.fullmatch(str(source)):
         return _scripted(str(source), None if match[1] is None else int(match[1]), domain)
+    if str(source).startswith("scripted:"):
+        raise ConfigError(f"policy {source}: REACH counts cells, as in scripted:3")
     name, low, _ = str(source).partition(_LOW)
     folder = runs.resolve(Path(name), warn)
     document, arrays = checkpoint.read(folder, seed)

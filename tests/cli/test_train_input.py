@@ -48,7 +48,7 @@ def test_a_bad_setting_is_one_line(words, message, data, tmp_path, capsys):
         (["ghm", "--policy", "{out}/none"], "none: no such folder"),
         (["ghm", "--policy", "{place}"], "neither a run nor a checkpoint"),
         (["ghm", "--policy", "{model}"], "kind 'ghm' is no policy"),
-        (["ghm", "--policy", "scripted:x"], "scripted:x: no such folder"),
+        (["ghm", "--policy", "scripted:x"], "policy scripted:x: REACH counts cells"),
         (["ghm", "--policy", "{straight}", "--policy-seed", "7"], "no seed 7; it holds [0]"),
         (
             ["ghm", "--policy", "{straight}", "--dataset", "{place}/wide.npz"],

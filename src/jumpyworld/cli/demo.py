@@ -88,6 +88,7 @@ class Demo:
         began, seconds = time.monotonic(), {}
         stages, existed = self.stages(), self.folder.exists()
         earlier, resumed = self._earlier()
+        self._keep(earlier, resumed)
         last = len(stages) + 1
         for number, (title, words) in enumerate(stages, 1):
             print(f"\n[{number}/{last}] {title}\n$ jumpy {shlex.join(words)}", flush=True)
@@ -117,14 +118,24 @@ class Demo:
         write_json(self.folder / SECONDS, kept)
 
     def _earlier(self) -> tuple[dict[str, float], bool]:
-        """Return how long the stages took that earlier starts ended; was any start continued?"""
-        from jumpyworld.errors import CheckpointError
+        """Return how long the stages took that earlier starts ended; was any start continued?
+
+        Raises:
+            ConfigError: what is there is a demo of another seed or size.
+        """
+        from jumpyworld.errors import CheckpointError, ConfigError
         from jumpyworld.storage.manifest import parse_json
 
         which = self._which()
         for path in (self.folder / SECONDS, self.folder / "summary.json"):
             try:
                 found = parse_json(path.read_bytes(), path)
+                if (found["seed"], found["fast"]) != (self.seed, self.fast):
+                    size = " --fast" if found["fast"] else ""
+                    raise ConfigError(
+                        f"{self.folder}: holds the demo of --seed {found['seed']}{size}; "
+                        "choose another --out"
+                    )
                 if {name: found[name] for name in which} == which:
                     seconds = {title: float(took) for title, took in found["seconds"].items()}
                     return seconds, bool(found["resumed"])

@@ -99,9 +99,10 @@ def _load_file(path: Path, allow: Collection[str]) -> Dataset:
 def _look_up(name: str, data_dir: Path | str | None) -> Path:
     if not _NAME.fullmatch(name):
         raise data_error(name, "no such file or folder")
-    if data_dir is None:
-        raise data_error(name, "no such file or folder, and no data_dir to look the name up in")
     known = validate.known_domain(name)
+    if data_dir is None:
+        make = f"; `jumpy data generate {name} --out FOLDER` makes one" if known else ""
+        raise data_error(name, f"no such file or folder{make}")
     candidates = [name] if known is None else [name, known.name, known.alias]
     for candidate in candidates:
         for path in (Path(data_dir, f"{candidate}.npz"), Path(data_dir, candidate)):
