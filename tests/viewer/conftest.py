@@ -8,7 +8,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent))
 
 import chromium
-from served import QUICK, Server
+from served import QUICK, TOKEN, Server
 from stand_ins import bridged, drifting, exact, save_untrained
 
 from jumpyworld import data, domains, loading
@@ -105,6 +105,6 @@ def door():
 @pytest.fixture(scope="module")
 def guarded():
     """A server with a token, and no models."""
-    server = Server([], QUICK, Door(port=0, token="correct horse battery"))
+    server = Server([], QUICK, Door(port=0, token=TOKEN))
     yield server
     server.stop()

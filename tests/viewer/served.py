@@ -12,6 +12,7 @@ from jumpyworld.viewer.server import make_server
 
 QUICK = Effort(8, ((8, 4), (4, 8), (2, 16)), ode_steps=1, explained=8, samples=32)
 HORIZONS = {"proposal": "paper", "horizons": [50, 50, 100, 100], "discount": 0.995}
+TOKEN = "correct horse+battery&staple%41="  # all that a URL would read as something else
 BRIDGES = {"proposal": "bridge", "horizons": [150] * 6, "discount": 0.998}
 
 

@@ -1,21 +1,25 @@
 """Who may ask, and how much."""
 
 import json
+import logging
 import socket
 import threading
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from served import HORIZONS
+from served import HORIZONS, QUICK, TOKEN, Server
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from jumpyworld.cli import run
+from jumpyworld.cli.view import View
 from jumpyworld.errors import ConfigError
-from jumpyworld.viewer.engine import WAITING
+from jumpyworld.viewer.engine import WAITING, Engine
 from jumpyworld.viewer.fields import BadRequestError, Fields, parse
 from jumpyworld.viewer.guard import BODY_BYTES, Door
+from jumpyworld.viewer.server import make_server
 
 SCENE = {"model": "m0"}
 
@@ -32,6 +36,61 @@ def test_other_addresses_than_loopback_need_a_token(host):
 def test_the_command_refuses_before_it_loads_anything(capsys):
     assert run(["view", "nowhere", "--host", "0.0.0.0"]) == 2
     assert "give a --token" in capsys.readouterr().err
+
+
+def test_a_name_without_a_token_is_refused_by_its_own_flag(capsys):
+    assert run(["view", "nowhere", "--name", "mybox"]) == 2
+    said = capsys.readouterr().err
+    assert "--name mybox: needs a --token" in said and "--host" not in said
+
+
+def test_a_name_is_known_in_any_case():
+    server = Server([], QUICK, Door(port=0, token=TOKEN, names=("MyBox",)))
+    try:
+        for host in ("mybox", "MyBox:8642", "MYBOX:1"):
+            assert server.http.get("/", headers={"host": host}).status_code == 200, host
+    finally:
+        server.stop()
+    assert "other.example" in Door("Other.Example", token=TOKEN).hosts()
+
+
+def test_a_refused_name_hears_of_the_flag(door):
+    answer = door.http.get("/", headers={"host": "mybox:8642"})
+    assert answer.status_code == 403 and "--name" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("host", "names", "shown"),
+    [
+        ("127.0.0.1", ("mybox",), "127.0.0.1"),
+        ("0.0.0.0", (), "127.0.0.1"),
+        ("", (), "127.0.0.1"),
+        ("::", (), "[::1]"),
+        ("::1", (), "[::1]"),
+        ("0.0.0.0", ("mybox", "other"), "mybox"),
+        ("mybox", (), "mybox"),
+    ],
+)
+def test_the_printed_address_can_be_asked_for(host, names, shown):
+    door = Door(host, token=TOKEN, names=names)
+    assert door.shown() == shown and shown in door.hosts()
+    assert not door.hosts() & {"", "0.0.0.0", "[::]"}
+
+
+def test_the_server_prints_that_address():
+    _, listening, address = make_server(Engine([], QUICK), Door("0.0.0.0", 0, TOKEN))
+    listening.close()
+    assert urlsplit(address).hostname == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("host", "name", "told"),
+    [("0.0.0.0", (), True), ("0.0.0.0", ("mybox",), False), ("127.0.0.1", (), False)],
+)
+def test_who_listens_everywhere_hears_of_names(capsys, host, name, told):
+    View(host=host, name=name)._announce("http://mybox:8642/")
+    said = capsys.readouterr()
+    assert "http://mybox:8642/ " in said.out and ("--name" in said.err) == told
 
 
 @pytest.mark.parametrize(
@@ -70,9 +129,10 @@ def test_a_stream_needs_our_origin(door):
 
 
 def test_the_token_opens_the_api_and_nothing_else_does(guarded):
-    token = "correct horse battery"
+    token = TOKEN
     assert guarded.http.get("/").status_code == 200  # the page itself holds no secret
-    assert guarded.address.endswith(f"#token={token}")
+    # The page reads it as URLSearchParams does, which is what parse_qs does too.
+    assert parse_qs(urlsplit(guarded.address).fragment, strict_parsing=True) == {"token": [token]}
     for wrong in (
         "",
         "Bearer",
@@ -85,11 +145,48 @@ def test_the_token_opens_the_api_and_nothing_else_does(guarded):
         assert guarded.http.get("/api/status", headers=headers).status_code == 401
     right = {"authorization": f"Bearer {token}"}
     assert guarded.http.get("/api/status", headers=right).status_code == 200
-    address = guarded.base.replace("http", "ws") + "api/play"
-    for wish in ({}, {"token": "wrong"}, {"token": 5}):
-        with connect(address, origin=guarded.base.rstrip("/"), proxy=None) as stream:
-            stream.send(json.dumps(wish))
-            assert "token" in json.loads(stream.recv())["done"]
+
+
+def stream_of(server):
+    address = server.base.replace("http", "ws") + "api/play"
+    return connect(address, origin=server.base.rstrip("/"), proxy=None)
+
+
+def answer_to(server, hello):
+    """Return the stream's only answer to a first message."""
+    with stream_of(server) as stream:
+        stream.send(hello)
+        return json.loads(stream.recv(timeout=20))["done"]
+
+
+@pytest.fixture
+def logged(monkeypatch, caplog):
+    """What the server would write in its terminal."""
+    monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
+    return caplog
+
+
+@pytest.mark.parametrize(
+    ("hello", "answer"),
+    [
+        ("{}", "token"),
+        ('{"token": "wrong"}', "token"),
+        ('{"token": 5}', "token"),
+        ('{"token": "\\ud800"}', "token"),  # half a character
+        ('{"token": "\u00e9"}', "token"),
+        (b"{}", "must be text"),
+        ("[]", "must be an object"),
+    ],
+)
+def test_a_wrong_hello_is_answered_and_leaves_no_traceback(guarded, logged, hello, answer):
+    assert answer in answer_to(guarded, hello)
+    assert logged.records == []
+
+
+def test_a_stranger_does_not_keep_the_stage(guarded):
+    right = json.dumps({"token": TOKEN, "model": "m0"})
+    with stream_of(guarded):  # says nothing
+        assert answer_to(guarded, right).startswith("model: must be one of")
 
 
 def test_every_answer_keeps_the_page_to_itself(door):

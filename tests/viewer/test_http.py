@@ -1,16 +1,19 @@
 """The page's requests, over a real connection."""
 
+import contextlib
 import json
 import math
+import time
 
 import numpy as np
 import pytest
-from served import HORIZONS, QUICK
+from served import HORIZONS, QUICK, Server
 from stand_ins import exact
 from websockets.sync.client import connect
 
 from jumpyworld.errors import PlanError
 from jumpyworld.viewer.engine import Engine
+from jumpyworld.viewer.guard import Door
 from jumpyworld.viewer.session import Program, Session
 
 NEAR = [4.0, 8.0]  # a free place two cells from the start of task 1
@@ -103,11 +106,17 @@ def test_stepping_moves_the_real_environment_and_replans(started):
     assert started.ask("step", count=5, replan_every=5, seed=0, **HORIZONS)["moved"] == []
 
 
-def play(server, origin=None, **more):
+@contextlib.contextmanager
+def playing(server, **more):
     address = server.base.replace("http", "ws") + "api/play"
-    with connect(address, origin=origin or server.base.rstrip("/"), proxy=None) as socket:
+    with connect(address, origin=server.base.rstrip("/"), proxy=None) as socket:
         wish = {"model": "m0", "replan_every": 10, "seed": 0, "speed": 200, **HORIZONS, **more}
         socket.send(json.dumps(wish))
+        yield socket
+
+
+def play(server, **more):
+    with playing(server, **more) as socket:
         frames = [json.loads(text) for text in socket]
     return frames[:-1], frames[-1]["done"]
 
@@ -124,6 +133,12 @@ def test_play_refuses_what_it_cannot_do(maze):
     assert play(maze, model="m7")[1] == "model: must be one of m0"
     assert "speed" in play(maze, speed=1e9)[1]
     assert "no such field" in play(maze, path="x")[1]
+
+
+def test_one_stage_plays_at_a_time(started):
+    with playing(started, speed=1) as first:
+        assert "state" in json.loads(first.recv(timeout=60))
+        assert play(started)[1] == "the stage is playing already"
 
 
 def test_walls_and_horizons_are_refused_with_a_reason(maze):
@@ -181,3 +196,22 @@ def test_what_cannot_be_compiled_later_is_said_and_takes_nothing_else_with_it():
     session.need("behaviour")
     with pytest.raises(PlanError, match=r"painting: cannot be compiled \(RuntimeError: no room\)"):
         session.need("painting")
+
+
+def test_the_status_names_programs_that_cannot_be_compiled(monkeypatch):
+    def broken():
+        raise RuntimeError("no room")
+
+    programs = [Program("samples", lambda: None, True), Program("painting", broken, False)]
+    monkeypatch.setattr(Session, "programs", lambda self: programs)
+    server = Server([exact("pointmaze-medium")], QUICK, Door(port=0))
+    try:
+        server.wait("samples")
+        deadline, found = time.monotonic() + 20, {}
+        while not found and time.monotonic() < deadline:
+            (model,) = server.http.get("/api/status").json()["models"]
+            found = model["failed_programs"]
+        assert found == {"painting": "RuntimeError: no room"}
+        assert model["failed"] is None and model["compiled"] == ["samples"]
+    finally:
+        server.stop()

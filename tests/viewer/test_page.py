@@ -9,6 +9,7 @@ from pathlib import Path
 
 import chromium
 import pytest
+from served import TOKEN
 
 SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 IDLE = "document.body.dataset.ready === '1' && document.body.dataset.busy === '0'"
@@ -92,6 +93,22 @@ def test_a_reward_is_painted_and_erased(page):
     page.click(*pixel(page, 0, 4))
     settle(page)
     assert "reward" not in text(page, "#step-count")
+
+
+def test_what_cannot_be_compiled_is_said_instead_of_waited_for(page, maze, monkeypatch):
+    session = maze.engine.session("m0")
+    monkeypatch.setattr(session, "compiled", session.compiled - {"painting"})
+    monkeypatch.setattr(session, "failed", {"painting": "RuntimeError: no room"})
+    page.open(maze.base)
+    page.wait(f"{IDLE} && document.body.dataset.samples")
+    page.press("[data-tool=paint]")
+    page.click(*pixel(page, 4, 8))
+    settle(page)
+    assert text(page, "#notice") == "painting: cannot be compiled (RuntimeError: no room)"
+    page.press("[data-tool=erase]")
+    page.click(*pixel(page, 4, 8))
+    settle(page)
+    assert text(page, "#notice") == ""
 
 
 def test_the_discount_slider_moves_the_samples(page):
@@ -251,3 +268,10 @@ def test_without_data_the_page_names_the_flag(page):
     offered = page.value("document.getElementById('proposal').innerText")
     assert "the paper's" in offered and "--precedents DATA" in offered
     assert page.value("document.getElementById('proposal').value") == "paper"
+
+
+def test_the_token_reaches_the_page_through_the_printed_address(browser, guarded):
+    browser.open(guarded.address)
+    assert browser.value("sessionStorage.getItem('token')") == TOKEN
+    asked = "import('/api.js').then((api) => api.status())"
+    assert browser.value(asked)["models"] == []  # an answer, not a 401

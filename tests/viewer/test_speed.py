@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 from served import BRIDGES, HORIZONS, Server
 
@@ -33,12 +34,27 @@ def test_answers_come_within_a_fifth_of_a_second():
             moved = {**BRIDGES, "horizons": [150.0] * 5 + [100.0 + 7 * seed]}
             return server.ask("plan", seed=seed, **moved)
 
+        def replan(seed):
+            """Step, and plan before it as playing does every few steps."""
+            answer = server.ask("step", seed=seed, **{**steer, "replan_every": 1})
+            assert "plan" in answer and len(answer["moved"]) == 1
+            return answer
+
+        free = np.argwhere(server.ask("scene")["free"]).tolist()
+
+        def paint(seed):
+            """Paint other cells each time, and plan for them: what a click does."""
+            server.ask("paint", cells=[[*free[seed], 1.0], [*free[-1 - seed], -1.0]])
+            return server.ask("plan", seed=seed, **HORIZONS)
+
         asked = {
             "bridges": lambda seed: server.ask("plan", seed=seed, **BRIDGES),
             "bridges of other horizons": slide,
             "the paper's candidates": lambda seed: server.ask("plan", seed=seed, **HORIZONS),
             "samples": lambda seed: server.ask("samples", source="goal", horizon=50, seed=seed),
             "step": lambda seed: server.ask("step", seed=seed, **steer),
+            "step with a plan": replan,
+            "a painted reward": paint,  # the last: what is painted stays
         }
         found, slow, median, worst = {}, False, {}, {}
         for name, call in asked.items():

@@ -85,7 +85,15 @@ class View:
     def _announce(self, address: str) -> None:
         wait = "plans come when it has compiled, in half a minute"
         print(f"jumpy view: {address}  ({wait}; Ctrl-C ends it)", flush=True)
+        self._tell_of_names()
         if self.browser:
             import webbrowser
 
             webbrowser.open(address)
+
+    def _tell_of_names(self) -> None:
+        from jumpyworld.viewer.guard import is_everywhere
+
+        if is_everywhere(self.host) and not self.name:
+            text = "other machines are refused until --name says what they call this one"
+            print(f"jumpy view: {text}, as in --name 192.168.1.4", file=sys.stderr, flush=True)

@@ -94,6 +94,7 @@ class Engine:
                     "drawable": model.id in self._sessions,
                     "compiled": sorted(self._compiled(model.id)),
                     "failed": self._failed.get(model.id),
+                    "failed_programs": self._failed_programs(model.id),
                 }
                 for model in self.models.values()
             ],
@@ -106,6 +107,9 @@ class Engine:
 
     def _compiled(self, model: str) -> set[str]:
         return self._sessions[model].compiled if model in self._sessions else set()
+
+    def _failed_programs(self, model: str) -> dict[str, str]:
+        return dict(self._sessions[model].failed) if model in self._sessions else {}
 
     def session(self, model: str) -> Session:
         """Return the session of a model that is ready.

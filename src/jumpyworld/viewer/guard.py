@@ -61,20 +61,42 @@ class Door:
             raise ConfigError(f"--token: must have at least {TOKEN_CHARACTERS} characters")
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise ConfigError("--token: must be plain printable characters")
-        if self.token is None and (self.names or not is_loopback(self.host)):
+        if self.token is None and not is_loopback(self.host):
             raise ConfigError(
                 f"--host {self.host}: others could reach it; give a --token, or listen on 127.0.0.1"
             )
+        if self.token is None and self.names:
+            raise ConfigError(
+                f"--name {' '.join(self.names)}: needs a --token, as others could ask by that name"
+            )
 
     def hosts(self) -> set[str]:
-        """Return the names, without port, by which the page may be asked for."""
-        return {"127.0.0.1", "localhost", "[::1]", *self.names, bracketed(self.host)}
+        """Return the names, without port and in small letters, by which the page may be asked for.
+
+        Host names know no case: requests are compared in small letters too.
+        """
+        ours = ("127.0.0.1", "localhost", "[::1]", *self.names, self.shown())
+        return {name.lower() for name in ours}
+
+    def shown(self) -> str:
+        """Return the host of the address that is printed: one that a browser can ask for."""
+        if not is_everywhere(self.host):
+            return bracketed(self.host)
+        return self.names[0] if self.names else "[::1]" if ":" in self.host else "127.0.0.1"
 
 
 def is_loopback(host: str) -> bool:
     """Say whether an address is this machine's own alone."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_everywhere(host: str) -> bool:
+    """Say whether an address stands for all of a machine's own, and is none to ask for."""
+    try:
+        return not host or ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
 
@@ -111,7 +133,7 @@ class Guard:
         headers = _headers(scope)
         host = headers.get("host", [])
         if len(host) != 1 or _without_port(host[0]) not in self._hosts:
-            return 403, "this host name is not ours"
+            return 403, "this host name is not ours; jumpy view takes further ones by --name"
         origin, site = headers.get("origin", []), headers.get("sec-fetch-site", [])
         if origin and origin != [f"http://{host[0]}"] and origin != [f"https://{host[0]}"]:
             return 403, "another site may not ask"
@@ -135,7 +157,9 @@ def token_fits(token: str | None, given: Any) -> bool:
     """Say whether a token is the right one, in a time that tells nothing."""
     if token is None:
         return True
-    return isinstance(given, str) and hmac.compare_digest(token.encode(), given.encode())
+    # Ours is ASCII. What is not may have no bytes to compare: JSON can spell half a character.
+    plain = isinstance(given, str) and given.isascii()
+    return plain and hmac.compare_digest(token.encode(), given.encode())
 
 
 async def read_body(request: Request) -> bytes:

@@ -5,7 +5,7 @@
     server:  {"state", "moved", "plan"?, "total_ms"} again and again; {"done": why} at the end
     browser: {"speed": s} changes the pace; closing the socket stops the stage
 
-One stage plays at a time.
+One stage plays at a time; a browser that has not shown its token takes no turn.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from jumpyworld.errors import JumpyError
 from jumpyworld.viewer.engine import BusyError, Engine
-from jumpyworld.viewer.fields import Fields, parse
+from jumpyworld.viewer.fields import BadRequestError, Fields, parse
 from jumpyworld.viewer.guard import Door, token_fits
 from jumpyworld.viewer.session import NotReadyError
 
@@ -31,34 +31,48 @@ def play_route(engine: Engine, door: Door) -> Any:
 
     async def play(socket: WebSocket) -> None:
         await socket.accept()
-        if playing.locked():
-            await _end(socket, "the stage is playing already")
+        try:
+            # Before the turn is taken, or a stranger who says nothing would keep the stage.
+            wish = await _hello(socket, door)
+            if playing.locked():
+                raise BusyError("the stage is playing already")
+            async with playing:
+                await _Player(engine, socket).run(wish)
+        except WebSocketDisconnect:
             return
-        async with playing:
-            try:
-                await _Player(engine, door, socket).run()
-            except WebSocketDisconnect:
-                return
-            except TimeoutError:
-                await _end(socket, "nothing was asked")
-            except (BusyError, NotReadyError, JumpyError) as error:
-                await _end(socket, str(error) or "too many requests wait")
+        except TimeoutError:
+            await _end(socket, "nothing was asked")
+        except (BusyError, NotReadyError, JumpyError) as error:
+            await _end(socket, str(error) or "too many requests wait")
 
     return play
 
 
+async def _hello(socket: WebSocket, door: Door) -> Fields:
+    """Return the first message's wish, from a browser that knows the token."""
+    async with asyncio.timeout(HELLO_SECONDS):
+        wish = await _message(socket)
+    if not token_fits(door.token, wish.pop("token", None)):
+        raise BadRequestError("the token is missing or wrong")
+    return Fields(wish)
+
+
+async def _message(socket: WebSocket) -> dict[str, Any]:
+    """Return the next message; ``receive_text`` would answer a binary one with a KeyError."""
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message["code"])
+    if message.get("text") is None:
+        raise BadRequestError("message: must be text")
+    return parse(message["text"])
+
+
 class _Player:
-    def __init__(self, engine: Engine, door: Door, socket: WebSocket):
-        self._engine, self._door, self._socket = engine, door, socket
+    def __init__(self, engine: Engine, socket: WebSocket):
+        self._engine, self._socket = engine, socket
         self._speed = 20.0
 
-    async def run(self) -> None:
-        async with asyncio.timeout(HELLO_SECONDS):
-            wish = parse(await self._socket.receive_text())
-        if not token_fits(self._door.token, wish.pop("token", None)):
-            await _end(self._socket, "the token is missing or wrong")
-            return
-        fields = Fields(wish)
+    async def run(self, fields: Fields) -> None:
         session = self._engine.session(fields.word("model", tuple(self._engine.models)))
         proposal = fields.word("proposal", session.proposals)
         horizons = fields.horizons(session.segments(proposal))
@@ -90,7 +104,7 @@ class _Player:
         """Take changes of pace until the browser goes away."""
         try:
             while True:
-                fields = Fields(parse(await self._socket.receive_text()))
+                fields = Fields(await _message(self._socket))
                 self._speed = fields.real("speed", 1, FASTEST)
                 fields.end()
         except (WebSocketDisconnect, JumpyError, RuntimeError):

@@ -2,13 +2,14 @@
 
 import socket
 from collections.abc import Callable
+from urllib.parse import quote
 
 import uvicorn
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.viewer.app import make_app
 from jumpyworld.viewer.engine import Engine
-from jumpyworld.viewer.guard import Door, bracketed
+from jumpyworld.viewer.guard import Door
 
 CONNECTIONS = 64
 MESSAGE_BYTES = 16 * 1024
@@ -62,5 +63,6 @@ def make_server(engine: Engine, door: Door) -> tuple[uvicorn.Server, socket.sock
         lifespan="on",
     )
     # The token stands behind '#': browsers keep that part to themselves, so no log ever sees it.
-    secret = "" if door.token is None else f"#token={door.token}"
-    return uvicorn.Server(config), listening, f"http://{bracketed(door.host)}:{port}/{secret}"
+    # Quoted, as the page reads it back like a query: '+', '&' and '%' would mean something else.
+    secret = "" if door.token is None else f"#token={quote(door.token, safe='')}"
+    return uvicorn.Server(config), listening, f"http://{door.shown()}:{port}/{secret}"

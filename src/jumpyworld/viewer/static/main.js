@@ -241,13 +241,18 @@ async function begin() {
 }
 // Painting and the behaviour's samples compile after the page has opened; wait for them quietly.
 async function compiled(program) {
-  for (let told = false; !programs.has(program); told = true) {
-    if (!told) say(`Compiling, once: ${program}`);
+  let told = false;
+  while (!programs.has(program)) {
+    const model = (await status()).models.find((m) => m.id === wish.model);
+    programs = new Set(model.compiled);
+    const why = model.failed_programs[program];
+    if (why) throw new Error(`${program}: cannot be compiled (${why})`);  // it never will be
+    if (programs.has(program)) break;
+    say(`Compiling, once: ${program}`);
+    told = true;
     await pause(600);
-    const now = await status();
-    programs = new Set(now.models.find((m) => m.id === wish.model).compiled);
-    if (programs.has(program)) say("");
   }
+  if (told) say("");
 }
 const pause = (ms) => new Promise((go) => setTimeout(go, ms));
 
@@ -259,9 +264,9 @@ const actions = {
   task: (task) => { markTask(task); edit("reset", { task, seed: 0 }); },
   restart: () => start && edit(start.name, start.body),
   redraw: () => { wish.seed = (wish.seed + 1) % 2 ** 31; want("plan", "samples"); },
-  sample: () => { wish.source = at("source").value; readSample(); want("samples"); },
+  sample: () => { say(""); wish.source = at("source").value; readSample(); want("samples"); },
   overall: () => { readHorizons(); want("plan"); },
-  propose(name) { actions.pause(); wish.proposal = name; propose(); want("plan", "samples"); },
+  propose(name) { actions.pause(); say(""); wish.proposal = name; propose(); want("plan", "samples"); },
   async model(id) {
     actions.pause();
     document.body.dataset.ready = "0";
