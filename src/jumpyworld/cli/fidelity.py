@@ -89,7 +89,7 @@ class Fidelity:
         from jumpyworld.evaluation.study import run_study
         from jumpyworld.storage.manifest import sha256_json
 
-        protocol = self._protocol()
+        protocol = self.protocol()
         domain, dataset = self._data()
         policy, models = self._policy_and_models(domain)
         pairs = draw_pairs(self._kind, dataset, protocol.pairs, self.seed)
@@ -118,8 +118,8 @@ class Fidelity:
         print(f"rows: {self.out / 'fidelity.jsonl'}\nsamples: {folder}")
         self._draw(outcome.files, self.picture or self.out / f"{folder.name}.png")
 
-    def _protocol(self) -> "Protocol":
-        """Return the preset with the sizes asked for."""
+    def protocol(self) -> "Protocol":
+        """Return the preset with the sizes asked for; refuse flags that are wrong or missing."""
         from jumpyworld.errors import ConfigError
         from jumpyworld.evaluation.fidelity import PRESETS
 
