@@ -186,10 +186,12 @@ class Fidelity:
 
     def _write(self, domain, policy: "LoadedPolicy", models, protocol, outcome: "Outcome") -> None:
         """Add a row per model to OUT/fidelity.jsonl; the same measurement replaces its old row."""
+        from jumpyworld.cli.models import trained
         from jumpyworld.cli.provenance import provenance
         from jumpyworld.evaluation.study import result_rows
         from jumpyworld.storage.rows import replace_rows
 
+        whose = trained(self.policy or "", self.policy_seed)
         rows = [
             {
                 "kind": "fidelity",
@@ -209,9 +211,10 @@ class Fidelity:
                 **result_rows(outcome, name),
                 **provenance(),
                 "config": each.config,
+                "trained": {"policy": whose, "model": trained(path, self.ghm_seed)},
                 "minutes": outcome.minutes,
             }
-            for name, each in models.items()
+            for path, (name, each) in zip(self.ghm, models.items(), strict=True)
         ]
         same = ("domain", "policy", "model", "seed", "pairs", "num_pairs", "rollouts", "samples")
         same = (*same, "rollout_steps", "steps", "fingerprints", "gammas")
