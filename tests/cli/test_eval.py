@@ -106,6 +106,11 @@ def test_all_planners_from_end_to_end(home, tmp_path, capsys):
     assert plan["evaluations"] == 4 * 2 * 2 + 4 * 2 and 0 < plan["weight_sum"] < 1
     assert "objective" not in rows["actionplan"] and "all_zero" not in rows["zero-shot"]
     assert rows["actionplan"]["evaluations"] == 4 * 3
+    # What makes rows of other seeds comparable.
+    assert rows["zero-shot"]["trained"] == {"policy": {"recipe": "scripted"}}
+    recipes = {name: row["trained"].get("model", {}) for name, row in rows.items()}
+    assert recipes["compplan"] == recipes["gpi"] != recipes["actionplan"]
+    assert (recipes["compplan"]["steps"], recipes["compplan"]["seed"]) == (7, 0)
 
 
 def test_finished_planners_are_skipped_and_a_stored_baseline_is_used(home, tmp_path, capsys):

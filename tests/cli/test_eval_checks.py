@@ -82,6 +82,8 @@ TRACE = {"proposal": "trace", "precedents": DATA, "domain": "cube-2"}
         ({"policy": "scripted:3", "policy_seed": 1}, "--policy-seed 1: has no effect with --pol"),
         (TRACE | {"domain": "antmaze-medium"},
          "--proposal trace: traces are ways of cubes, and antmaze-medium has none.*mazes.*bridge"),
+        (BRIDGE | {"domain": "cube-2"},
+         "--proposal bridge: bridges are ways through a maze, and cube-2 is none.*cube.*trace"),
         (TRACE | {"precedents": None}, "--proposal trace: needs --precedents DATA"),
         ({"rounds": ("8by2",), "search": "elimination"}, "--rounds 8by2: must be CANDIDATESxCH"),
     ],

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("programs")
         (["batch_size=many"], "--set.batch_size: 'many' is not int"),
         (["learning_rate=NaN"], "--set.learning_rate: 'NaN' is not float"),
         (["hidden=8"], "--set.hidden: 8 is not tuple"),
+        (["hidden=[]"], "hidden=(): must be one or more widths of at least 1"),
         (["normalise=sometimes"], "--set.normalise: 'sometimes' is not"),
         (["discount=1"], "discount=1.0: must be in [0, 1)"),
         (["batch_size"], "--set batch_size: must be FIELD=VALUE"),

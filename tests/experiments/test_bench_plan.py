@@ -1,4 +1,6 @@
+import dataclasses
 from importlib import resources
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -6,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jumpyworld.cli import bench_plan as cli_bench
 from jumpyworld.cli import run
+from jumpyworld.cli.bench import BenchPlan
 from jumpyworld.experiments import bench_plan
 from jumpyworld.experiments.bench_plan import (
     METHODS,
@@ -16,10 +20,11 @@ from jumpyworld.experiments.bench_plan import (
     regret,
 )
 from jumpyworld.experiments.references import References
-from jumpyworld.planning import Task
+from jumpyworld.planning import HighLevelProposal, Task, UnconditionalProposal
 from jumpyworld.planning.presets import PlanningPreset
 from jumpyworld.storage.rows import read_rows
 
+MODEL = ["plan", "--ghm", "g", "--policy", "p", "--dataset", "d"]
 PRESET = PlanningPreset(16, (1.0,), "conditional", 64, 1, 0.9)
 
 
@@ -114,6 +119,72 @@ def test_a_reference_is_kept_and_goes_on_where_it_stopped(tmp_path, monkeypatch)
     assert len(judged) == 8 and len(list(tmp_path.iterdir())) == 2
 
 
+class Hierarchy(Proposer):
+    """A policy with a high level of its own."""
+
+    def propose(self, key, states, goals):
+        return goals
+
+
+def test_conditional_proposals_of_a_hierarchy_are_its_high_levels():
+    """As ``jumpy eval`` plans with HFBC; unconditional ones stay the model's."""
+    whole = Hierarchy()
+    parts = {"proposer": whole, "base": whole}
+    planner = make_planner(METHODS[0], Dice(), Proposer(), PRESET, 2**16, **parts)
+    assert isinstance(planner.proposal, HighLevelProposal) and planner.base is whole
+    assert planner.proposal.policy is whole and planner.proposal.count == PRESET.candidates
+    free = dataclasses.replace(PRESET, proposal="unconditional")
+    planner = make_planner(METHODS[0], Dice(), Proposer(), free, 2**16, **parts)
+    assert isinstance(planner.proposal, UnconditionalProposal)
+
+
+@pytest.mark.parametrize("low", [True, False])
+def test_the_command_plans_with_the_high_level_of_hfbc(low, monkeypatch):
+    whole, policy = Hierarchy(), Proposer()
+    found = SimpleNamespace(
+        policy=policy if low else whole,
+        whole=whole if low else None,
+        name="hfbc",
+        fingerprint="b",
+    )
+    model = SimpleNamespace(model=Dice(), fingerprint="a")
+    rows = np.zeros((3, 2), np.float32)
+    monkeypatch.setattr(cli_bench, "_trained", lambda *args: (model, found, rows, rows))
+    seen = []
+    times = {"plan_ms": 1.0}
+    monkeypatch.setattr(
+        bench_plan,
+        "time_plans",
+        lambda planners, *args, **more: seen.extend(planners.values()) or {"paper": times},
+    )
+    monkeypatch.setattr(
+        bench_plan,
+        "measure_regret",
+        lambda reference, *args, **more: seen.append(reference) or {"states": 3, "flat": 0},
+    )
+    flags = BenchPlan(
+        domain="pointmaze-medium", ghm=Path("g"), policy="p", dataset=Path("d"), only=("paper",)
+    )
+    cli_bench.bench_plan(flags, print)
+    assert len(seen) == 2  # the method's and the reference's
+    for planner in seen:
+        assert isinstance(planner.proposal, HighLevelProposal)
+        assert planner.proposal.policy is whole and planner.base is found.whole
+
+
+@pytest.mark.parametrize(
+    ("asked", "judged", "flat", "why"),
+    [
+        ({"minutes": 1e-5}, 0, 0, "0 of 50 states judged, two are needed (--minutes 1e-05 were"),
+        ({"states": 1}, 1, 0, "1 of 1 states judged, two are needed (--states 1)"),
+        ({"states": 3}, 1, 2, "in 2 of them all candidates are worth the same"),
+    ],
+)
+def test_why_there_is_no_regret_is_one_line(asked, judged, flat, why):
+    line = cli_bench._why_no_regret(BenchPlan(**asked), judged, flat)
+    assert why in line and line.startswith("no regret: ") and "\n" not in line
+
+
 def test_states_where_all_candidates_are_alike_are_left_out_and_counted():
     planners = {"paper": make_planner(METHODS[0], Dice(), Proposer(), PRESET, 2**16)}
     tasks = [Task(lambda states, goal: 0.0 * states[..., 0], -np.ones(1))] * 3
@@ -131,7 +202,7 @@ def test_the_command_writes_a_row_per_method(tmp_path, capsys):
     assert "evaluations" in capsys.readouterr().out
 
 
-def test_regret_of_a_trained_model_is_about_the_reward_that_was_asked_for(tmp_path):
+def test_regret_of_a_trained_model_is_about_the_reward_that_was_asked_for(tmp_path, capsys):
     shipped, logged, kept = (
         resources.files("jumpyworld") / "demo",
         tmp_path / "data",
@@ -147,6 +218,11 @@ def test_regret_of_a_trained_model_is_about_the_reward_that_was_asked_for(tmp_pa
     assert (row["reward"], row["reference_precision"]) == ("neg-distance", "bf16")
     values = [np.load(file)["values"] for file in kept.rglob("state-*.npz")]
     assert len(values) == 2 and np.all(np.concatenate(values) < 0)  # a count is never below 0
+    capsys.readouterr()
+    assert run([*flags.split(), "--reference", str(kept), "--minutes", "0.00001"]) == 0
+    said = capsys.readouterr()
+    assert "regret" not in said.out
+    assert said.err.splitlines()[-1].startswith("no regret: 0 of 2 states judged")
 
 
 @pytest.mark.parametrize(
@@ -156,6 +232,9 @@ def test_regret_of_a_trained_model_is_about_the_reward_that_was_asked_for(tmp_pa
         (["plan", "--rounds", "0"], "--rounds 0"),
         (["plan", "--minutes", "0"], "--minutes 0"),
         (["plan", "--policy", "scripted"], "give all three"),
+        (["plan", "--seed", "-1"], "--seed -1: must not be negative"),
+        ([*MODEL, "--preset", "paper"], "--preset paper: --ghm has its own network"),
+        ([*MODEL, "--set", "width=8"], "--set width=8: --ghm has its own network"),
         (["plan", "--pairs", "in-support"], "--pairs in-support: has no effect without --ghm"),
         (["plan", "--reward", "indicator"], "--reward indicator: has no effect without --ghm"),
         (["plan", "--states", "20"], "--states 20: has no effect without --ghm"),

@@ -9,7 +9,7 @@ import pytest
 
 from jumpyworld import cli
 from jumpyworld.evaluation.stats import wilson
-from jumpyworld.experiments import report, results, tables
+from jumpyworld.experiments import likeness, report, results, tables
 from jumpyworld.experiments.cells import Cell
 from jumpyworld.experiments.results import Row
 
@@ -21,13 +21,18 @@ def success(domain, policy, planner, rates, seed=0, n=20, **more):
         {"task": i, "episodes": n, "successes": round(rate * n)} for i, rate in enumerate(rates, 1)
     ]
     head = {"kind": "success", "domain": domain, "policy": policy, "planner": planner}
-    return {**head, "seed": seed, "tasks": tasks, "device": "cpu", "minutes": {"eval": 1.5}, **more}
+    trained = {"policy": {"recipe": "p", "steps": 9, "seed": 0}}
+    if planner != "zero-shot":
+        trained["model"] = {"recipe": "m", "steps": 9, "seed": seed}
+    head |= {"seed": seed, "tasks": tasks, "device": "cpu", "trained": trained}
+    return {**head, "minutes": {"eval": 1.5}, **more}
 
 
 def fidelity(objective, emd, seed=0, pairs="random", ci95=(0.0, 0.0), gamma=0.995):
     rows = [{"gamma": gamma, "emd": emd, "ci95": ci95, "floor": 0.25}]
     return {
         "kind": "fidelity", "domain": "cube-2", "policy": "gcbc", "objective": objective,
+        "fingerprints": {"policy": "p", "ghm": objective},
         "seed": seed, "pairs": pairs, "num_pairs": 8, "rollouts": 4, "samples": 16, "rows": rows,
         "device": "cpu",
     }  # fmt: skip
@@ -79,6 +84,140 @@ def test_rows_of_eval_find_their_cells():
     # An older row: its config is the policy's, and it says nothing of planning.
     row = success("pointmaze-large-navigate-v0", "gcbc", "zero-shot", [1] * 5, config={"hidden": 3})
     assert list(collected(row).success) == [Cell("pointmaze-large", "gcbc", "zero-shot")]
+
+
+CELL = Cell.make("cube-2", "gcbc", "compplan")
+
+
+def test_only_seeds_of_one_recipe_are_pooled():
+    """Another recipe, other steps or other episodes are other measurements, not other seeds."""
+    first, second = (success("cube-2", "gcbc", "compplan", [1] * 5, seed) for seed in (0, 1))
+    found = collected(first, second)
+    assert found.success[CELL].count == "5x20x2" and not found.others
+    for what in ({"recipe": "n"}, {"steps": 8}):
+        model = {**first["trained"]["model"], **what}
+        other = {**first, "trained": {**first["trained"], "model": model}}
+        found = collected(other, first, second)
+        assert found.success[CELL].count == "5x20x2"
+        assert [each.rows[0].data for each in found.others] == [other]
+    few = success("cube-2", "gcbc", "compplan", [1] * 5, 2, n=4, config={"episodes": 4})
+    assert collected(few, first).success[CELL].count == "5x20x1"
+    # A second model of the recipe on the same episodes is another seed; the same again is not.
+    model = {**first["trained"]["model"], "seed": 5}
+    twin = {**first, "trained": {**first["trained"], "model": model}}
+    assert collected(first, twin).success[CELL].count == "5x20x2"
+    found = collected(first, first)
+    assert found.success[CELL].count == "5x20x1" and len(found.aside) == 1
+
+
+def test_older_rows_are_pooled_only_with_the_same_models():
+    def row(seed, rate, **config):
+        row = success("cube-2", "gcbc", "compplan", [rate] * 5, seed, config=config)
+        return {name: value for name, value in row.items() if name != "trained"}
+
+    rows = [row(100, 0.4, policy="p", model="a"), row(400, 0.8, policy="p", model="b")]
+    found = collected(*rows)
+    assert found.success[CELL].mean == 0.8 and found.success[CELL].over_seeds is None
+    assert [each.mean for each in found.others] == [0.4] and not found.aside
+    assert "| policy p, model a | .40 [" in report.markdown(found)
+    again = row(500, 0.6, policy="p", model="b")
+    assert collected(*rows, again).success[CELL].count == "5x20x2"
+    # Rows that say nothing of what they are made of are like no other.
+    assert len(collected(row(0, 1), row(1, 1)).others) == 1
+    # The policy's own settings and steps say enough.
+    said = [{**row(seed, 1, hidden=[8]), "steps": 40} for seed in (0, 1)]
+    assert not collected(*said).others
+    assert len(collected(said[0], {**said[1], "steps": 50}).others) == 1
+
+
+def test_fidelity_of_other_models_or_sizes_is_not_pooled():
+    rows = [fidelity("td-hc", emd, seed, ci95=[0, 9]) for seed, emd in enumerate((1.0, 2.0))]
+    assert len(collected(*rows).accuracy[Cell.make("cube-2", "gcbc", None)].rows) == 2
+    other = {**rows[0], "fingerprints": {"policy": "p", "ghm": "another"}}
+    for last in (other, {**rows[1], "num_pairs": 4}):
+        found = collected(*rows, last)
+        assert found.accuracy[Cell.make("cube-2", "gcbc", None)].rows[0].data is last
+        assert {why for why, _ in found.aside} == {
+            "fidelity of another recipe or size than the last row of its cell"
+        }
+
+
+PAPERS = {
+    "replan_every": 5, "proposal": "unconditional", "objective": "q", "candidates": 1024,
+    "horizons": [20, 20, 80.0], "discount": 0.99, "search": "uniform", "samples": 128,
+    "solver": "euler", "ode_steps": 20, "precision": "fp32", "include_base": False,
+    "warm_start": 0, "margin": 0.0, "tail": "truncate", "when_all_zero": "base",
+    "max_steps": 500, "tasks": [1, 2, 3, 4, 5],
+}  # fmt: skip
+
+
+def test_cells_of_the_paper_say_which_settings_are_not_its_own():
+    changes = {"append_goal": True, "include_base": True, "candidates": 256}
+    ours = success("cube-2", "gcbc", "compplan", [0] * 5, config={**PAPERS, **changes})
+    same = success("cube-2", "gcbc", "compplan", [1] * 5, config=PAPERS)
+    text = report.markdown(collected(ours))
+    assert ".00 [.00, .04]* | .92 (.02) |" in text
+    note = "append_goal, candidates 256, include_base: cube-2 gcbc every 5"
+    assert f"\n- \\* {note}\n" in text
+    text = report.markdown(collected(same))
+    assert "1.00 [.96, 1.00] | .92 (.02) |" in text and "]* |" not in text and note not in text
+    # What was measured as in the paper keeps its cell; the variant is listed.
+    found = collected(same, ours)
+    assert next(iter(found.success.values())).mean == 1
+    listed = report.markdown(found).split("## Other measurements")[1]
+    assert "every 5, q, append_goal, candidates 256, include_base | policy p 9 steps, mod" in listed
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"search": "elimination", "rounds": [[1024, 4], [128, 8], [32, 32], [8, 128]]},
+         ("search elimination",)),
+        ({"search": "elimination", "rounds": [[1024, 4], [2, 8]]},
+         ("rounds 1024x4 2x8", "search elimination")),
+        ({"horizons": [50.0] * 6, "precedents": "ab12", "precedent_share": 0.9},
+         ("horizons 6x50", "precedents")),
+        ({"solver": None, "ode_steps": None}, ()),
+        ({"solver": "midpoint", "ode_steps": 3}, ("ode_steps 3", "solver midpoint")),
+        ({"max_steps": 20, "tasks": [1, 3]}, ("max_steps 20", "tasks 1 3")),
+        ({"refuse": False, "horizons": "strange"}, ("horizons strange", "no refuse")),
+        ({"candidates": 0, "search": "elimination", "rounds": [3]},
+         ("candidates 0", "rounds 3", "search elimination")),
+    ],
+)  # fmt: skip
+def test_differences_to_the_paper_as_words(change, words):
+    cell = Cell.make("cube-2", "gcbc", "compplan", replan_every=5)
+    assert likeness.differences(cell, {"config": {**PAPERS, **change}}) == words
+
+
+def test_gains_with_other_settings_are_marked():
+    rows = [
+        success("cube-3", "gcbc", "gpi", [0.4] * 5),
+        success("cube-3", "gcbc", "compplan", [0.8] * 5, config={"candidates": 8}),
+    ]
+    assert line(report.markdown(collected(*rows)), "compplan over gpi", "+89%").startswith(
+        "| compplan over gpi | +89% | +100%* | 1 | +100%* | 1 |"
+    )
+
+
+def test_speed_of_plans_is_told_apart():
+    row = {"kind": "speed", "what": "plan", "domain": "cube-4", "policy": "gctd3", "plan_ms": 3.5}
+    regret = {"regret": 0.974, "regret_ci95": 0.1272, "states": 27, "network": "trained"}
+    regret |= {"regret_over_first": -0.0521, "regret_over_first_ci95": 0.1585, "ghm": "34c19d03"}
+    text = report.markdown(
+        collected(
+            {**row, "method": "fast", "network": "paper", "changes": ["linear_mix=true"]},
+            {**row, "method": "paper", **regret},
+            {"kind": "speed", "what": "ghm train step", "variant": "plain", "preset": "base"},
+        )
+    )
+    lines = text.split("## Speed")[1].strip().splitlines()[2:]
+    assert lines == [
+        "| plan | cube-4, gctd3 | fast | paper linear_mix=true | plan_ms 3.5 | - | - | - |",
+        "| plan | cube-4, gctd3 | paper | trained 34c19d | plan_ms 3.5 "
+        "| 0.97 +- 0.13, 27 states | -0.05 +- 0.16 | - |",
+        "| ghm train step | - | plain | base | - | - | - | - |",
+    ]
 
 
 def test_paired_gains_over_seeds():
@@ -161,7 +300,6 @@ def test_what_is_set_aside_and_what_stays():
     text = report.markdown(found)
     aside = text.split("## Rows set aside")[1]
     for why in (
-        "other settings than the last row of its cell | 1 | f:1 |",
         "measured again later | 1 | f:2 |",
         "unknown kind expert | 1 | f:4 |",
         "unknown kind without a kind | 1 | f:5 |",
@@ -172,9 +310,11 @@ def test_what_is_set_aside_and_what_stays():
         "fidelity row not understood",
     ):
         assert why in aside, why
-    assert len(found.aside) == 9
-    assert "| cube-1 | scripted | compplan | td-hc, unconditional, every 1, q | 1.00" in text
-    assert "| a / b c | - | ms 3 |" in text
+    assert len(found.aside) == 8 and [each.mean for each in found.others] == [0]
+    assert (
+        "| cube-1 | scripted | compplan | td-hc, unconditional, every 1, q | policy p 9 st" in text
+    )
+    assert "| a / b c | - | - | - | ms 3 | - | - | - |" in text
 
 
 def test_every_cell_of_the_paper_is_shown_without_any_result():
@@ -217,13 +357,18 @@ def test_the_repositorys_own_results(tmp_path, capsys):
     out = tmp_path / "report.md"
     assert cli.run(["report", "--results", str(ROOT / "results"), "--out", str(out)]) == 0
     text = out.read_text()
-    rows = map(json.loads, (ROOT / "results" / "success.jsonl").read_text().splitlines())
-    rows = [r for r in rows if (r["domain"], r["planner"]) == ("pointmaze-large", "zero-shot")]
-    # Seeds are pooled, the last row of each.
-    last = {row["seed"]: row["mean"] for row in rows}
-    mean = f"{sum(last.values()) / len(last):.2f}".lstrip("0")
+    # The sweep's own rows stand in the tables, the others are listed: none is lost.
     line = next(x for x in text.splitlines() if x.startswith("| pointmaze-large | gcbc | "))
-    assert f"| {mean} [" in line and f"| 5x20x{len(last)} |" in line
+    assert "| .80 [.58, .92] | - | .70 [.48, .85]* |" in line and "| 5x4x1 |" in line
+    for variant in (".65 [.43, .82]* | - | .70", ".70 [.48, .85]* | - | .80", ".90 [.70, .97]*"):
+        assert variant in text
+    assert "unknown kind sweep" not in text and "not understood: kind" not in text
+    # Models of three recipes are three measurements.
+    traces = [x for x in text.splitlines() if "trace, every 5, q, candidates 64, horizons" in x]
+    traces = [x for x in traces if "| cube-2 | gcbc | compplan |" in x]
+    assert sorted(re.findall(r"\| (\.\d\d) \[", x)[0] for x in traces) == [".39", ".42", ".73"]
+    plans = [x for x in text.splitlines() if x.startswith("| plan | ")]
+    assert len(plans) == len({x.split(" | plan_ms")[0] for x in plans}) == 26
     assert "unknown kind expert | 15 |" in text
     assert str(ROOT) not in text
 

@@ -58,13 +58,50 @@ def test_a_dry_run_tells_what_is_finished(tmp_path, capsys):
         (["--table", "main", "--set", "eval.candidate=4"], "jumpy eval has no --candidate"),
         (["--table", "main", "--set", "eval.samples=64"], "--samples 64: has no effect with"),
         (["--table", "main", "--set", "eval.episodes=0"], "--episodes 0: must be at least 1"),
+        (["--table", "main", "--set", "eval.candidates=4", "eval.candidates=8"], "given twice"),
+        *((["--table", "replan", "--set", word], message) for word, message in (
+            ("eval.replan_every=5", "replan_every=5: cannot be set; choose it with --cells replan"),
+            ("eval.replan-every=5", "cannot be set; choose it with --cells replan_every=..."),
+            ("eval.domain=cube-1", "eval.domain=cube-1: cannot be set; choose it with --cells dom"),
+            ("eval.objective=v", "cannot be set; choose it with --cells maximise=..."),
+            ("eval.ghm=x", "eval.ghm=x: cannot be set; the sweep trains"),
+            ("eval.seed=3", "eval.seed=3: cannot be set; choose seeds with --seeds"),
+            ("eval.out=x", "eval.out=x: cannot be set; choose the folder with --out"),
+            ("data.out=x", "data.out=x: cannot be set; choose the folder with --out"),
+            ("fidelity.pairs=in-support", "cannot be set; the table is of random pairs"),
+            ("ghm.nonsense=3", "--set ghm: GHMConfig has no field 'nonsense'"),
+            ("ghm.seed=3", "--set ghm: GHMConfig has no field 'seed'"),
+            ("ghm.width=wide", "--set ghm.width: 'wide' is not int"),
+            ("ghm.steps=0", "--set ghm: --steps 0: must be at least 1"),
+            ("ghm.hc_fraction=0", "--set ghm: --set hc_fraction=0 is not --objective td-hc"),
+            ("ghm.gamma_max=0.9", "--set eval: --horizons 50 50 100 100 200: 50 steps (beta=0.98)"),
+            ("policy.hidden=[]", "hidden=(): must be one or more widths"),
+            ("eval.horizons=0", "--set eval: --horizons 0: must be"),
+            ("eval.warm_start=999", "--set eval: --warm-start 999: exceeds"),
+            ("data.episodes=0", "--set data: --episodes 0: must be at least 1"),
+            ("data.nonsense=1", "--set data.nonsense=1: jumpy data generate has no --nonsense"),
+        )),
+        (["--table", "emd", "--set", "fidelity.num_pairs=1"], "--set fidelity: --num-pairs 1"),
+        (["--table", "emd", "--set", "fidelity.gammas=0.9999"], "--set fidelity: --gammas 0.9999"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_line(words, message, tmp_path, capsys):
     assert cli.run(["sweep", *words, "--out", str(tmp_path / "sweep")]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert not (tmp_path / "sweep").exists()
+
+
+def test_the_command_in_the_documentation_is_taken(tmp_path, capsys):
+    """The sweep whose rows are in the repository, as it stands there."""
+    text = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
+    block = next(part for part in text.split("```") if part.strip().startswith("jumpy sweep"))
+    command = block.replace("\\\n", " ").strip().splitlines()[0]
+    words = shlex.split(command)[1:]
+    words[words.index("--out") + 1] = str(tmp_path / "sweep")
+    assert cli.run([*words, "--dry-run"]) == 0
+    shown = capsys.readouterr()
+    assert "10 stages, 10 to run" in shown.err and "--candidates 64" in shown.out
 
 
 def test_a_failed_stage_ends_in_status_1(tmp_path, capsys, monkeypatch):

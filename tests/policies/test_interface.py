@@ -262,6 +262,7 @@ def test_sweeps_are_the_papers(domain):
     [
         ("gcbc", {"discount": 1.0}, "discount=1.0"),
         ("gcbc", {"batch_size": 0}, "batch_size=0"),
+        ("gcbc", {"hidden": ()}, "hidden=.*one or more widths"),
         ("gcbc", {"normalise": "maybe"}, "none, standard"),
         ("hfbc", {"lookahead": 0}, "lookahead=0"),
         ("crl", {"critic": "guess"}, "infonce, binary"),

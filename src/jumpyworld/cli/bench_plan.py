@@ -18,7 +18,13 @@ from jumpyworld.experiments import bench_plan as bench
 from jumpyworld.experiments.bench_train import one_step_policy
 from jumpyworld.experiments.references import References
 from jumpyworld.ghm import GeometricHorizonModel, GHMConfig, GHMSpec
-from jumpyworld.planning import PlanningPreset, goal_task, planning_preset
+from jumpyworld.planning import (
+    CompPlan,
+    HighLevelProposal,
+    PlanningPreset,
+    goal_task,
+    planning_preset,
+)
 from jumpyworld.storage.schema import with_changes
 from jumpyworld.storage.tensors import digest
 
@@ -37,36 +43,31 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
         ConfigError: a flag is wrong or missing.
     """
     end = time.monotonic() + 60 * flags.minutes
+    _check(flags)
     known = {method.name: method for method in bench.METHODS}
-    for name in flags.only:
-        if name not in known:
-            raise ConfigError(f"--only {name}: choose from {', '.join(known)}")
-    if flags.rounds < 1 or flags.states < 1:
-        raise ConfigError(f"--rounds {flags.rounds} --states {flags.states}: must be at least 1")
-    if not flags.minutes > 0:
-        raise ConfigError(f"--minutes {flags.minutes:g}: must be above 0")
-    if flags.set and flags.ghm is not None:
-        raise ConfigError("--set: a trained model has its own settings")
-    trained = (flags.ghm, flags.policy, flags.dataset)
-    if any(part is not None for part in trained) and any(part is None for part in trained):
-        raise ConfigError("--ghm, --policy and --dataset: give all three, or none of them")
-    if flags.ghm is None:
-        _refuse_without_a_model(flags)
     methods = [known[name] for name in flags.only] or list(bench.METHODS)
     domain = domains.get(flags.domain)
+    hierarchy: dict[str, Any] = {}
     if flags.ghm is None:
         ghm, policy, name, states, goals = _random(flags, domain)
         fingerprints = ()
     else:
         model, found, states, goals = _trained(flags, domain)
         ghm, policy, name = model.model, found.policy, found.name
+        hierarchy = {"base": found.whole}
+        if name == "hfbc":
+            hierarchy["proposer"] = found.policy if found.whole is None else found.whole
         fingerprints = (model.fingerprint, found.fingerprint)
     preset = planning_preset(flags.domain, name)
     changes = {"candidates": flags.candidates, "samples": flags.samples}
     preset = dataclasses.replace(
         preset, **{field: value for field, value in changes.items() if value is not None}
     )
-    planners = {m.name: bench.make_planner(m, ghm, policy, preset, flags.max_rows) for m in methods}
+
+    def planner(method: bench.Method, preset: PlanningPreset) -> CompPlan:
+        return bench.make_planner(method, ghm, policy, preset, flags.max_rows, **hierarchy)
+
+    planners = {method.name: planner(method, preset) for method in methods}
     measured = bench.time_plans(
         planners,
         jnp.asarray(states),
@@ -78,7 +79,7 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
     if flags.ghm is not None:
         many = dataclasses.replace(preset, samples=bench.REFERENCE * preset.samples)
         judge = dataclasses.replace(bench.METHODS[0], precision=flags.reference_precision)
-        reference = bench.make_planner(judge, ghm, policy, many, flags.max_rows)
+        reference = planner(judge, many)
         tasks = [goal_task(domain, goal, flags.reward) for goal in goals]
         quality = bench.measure_regret(
             reference,
@@ -86,10 +87,12 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
             states,
             tasks,
             seed=flags.seed,
-            store=_store(flags, judge, many, fingerprints, states, goals),
+            store=_store(flags, reference, judge, many, fingerprints, states, goals),
             minutes=(end - time.monotonic()) / 60,
             progress=lambda done, total: say(f"regret: {done} of {total} states"),
         )
+        if quality["states"] < 2:
+            say(_why_no_regret(flags, quality["states"], quality["flat"]))
     first = measured[methods[0].name]["plan_ms"]
     return [
         {
@@ -115,6 +118,43 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
         }
         for method in methods
     ]
+
+
+def _check(flags: "BenchPlan") -> None:
+    """Refuse flags that are out of range, or that others leave without effect."""
+    known = [method.name for method in bench.METHODS]
+    for name in flags.only:
+        if name not in known:
+            raise ConfigError(f"--only {name}: choose from {', '.join(known)}")
+    if flags.rounds < 1 or flags.states < 1:
+        raise ConfigError(f"--rounds {flags.rounds} --states {flags.states}: must be at least 1")
+    if not flags.minutes > 0:
+        raise ConfigError(f"--minutes {flags.minutes:g}: must be above 0")
+    if flags.seed < 0:
+        raise ConfigError(f"--seed {flags.seed}: must not be negative")
+    trained = (flags.ghm, flags.policy, flags.dataset)
+    if any(part is not None for part in trained) and any(part is None for part in trained):
+        raise ConfigError("--ghm, --policy and --dataset: give all three, or none of them")
+    if flags.ghm is None:
+        _refuse_without_a_model(flags)
+        return
+    default = {field.name: field.default for field in dataclasses.fields(flags)}
+    for name in ("set", "preset"):
+        value = getattr(flags, name)
+        if value != default[name]:
+            raise ConfigError(f"{spelt(name, value)}: --ghm has its own network and settings")
+
+
+def _why_no_regret(flags: "BenchPlan", judged: int, flat: int) -> str:
+    """Return in one line why there is no regret: its interval needs two states."""
+    done = judged + flat
+    if done < min(2, flags.states):
+        why = f"--minutes {flags.minutes:g} were over"
+    elif flags.states < 2:
+        why = f"--states {flags.states}"
+    else:
+        why = f"in {flat} of them all candidates are worth the same"
+    return f"no regret: {done} of {flags.states} states judged, two are needed ({why})"
 
 
 def _refuse_without_a_model(flags: "BenchPlan") -> None:
@@ -159,6 +199,7 @@ def _trained(flags: "BenchPlan", domain: domains.Domain):
 
 def _store(
     flags: "BenchPlan",
+    reference: CompPlan,
     judge: bench.Method,
     preset: PlanningPreset,
     fingerprints: Sequence[str],
@@ -179,4 +220,6 @@ def _store(
         "pairs": digest({"states": np.asarray(states), "goals": np.asarray(goals)}),
         "seed": flags.seed,
     }
+    if isinstance(reference.proposal, HighLevelProposal):
+        identity["proposal"] = "high-level"  # earlier ones of HFBC had the goal's
     return References(flags.reference, identity, warn)

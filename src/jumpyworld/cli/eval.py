@@ -325,16 +325,28 @@ class Eval:
             **success_fields(success),
             **provenance(),
             "config": contender.config,
+            "trained": self._trained(contender.planner),
             "minutes": {**self._training_minutes(contender.planner), **minutes},
         }
         if "ghm" in models and contender.planner in ("compplan", "gpi", "ggpi"):
             row |= {"objective": models["ghm"].objective, "model_steps": models["ghm"].step}
         return row, success
 
+    def _model(self, planner: str) -> Path | None:
+        """Return the model that a planner plans with."""
+        return {"zero-shot": None, "actionplan": self.world_model}.get(planner, self.ghm)
+
+    def _trained(self, planner: str) -> dict[str, Any]:
+        """Return the recipes and seeds of what a planner plans with."""
+        from jumpyworld.cli.models import trained
+
+        found, model = {"policy": trained(self.policy, self.policy_seed)}, self._model(planner)
+        return found if model is None else {**found, "model": trained(model, self.ghm_seed)}
+
     def _training_minutes(self, planner: str) -> dict[str, float]:
         from jumpyworld.cli.models import training_minutes
 
-        model = {"zero-shot": None, "actionplan": self.world_model}.get(planner, self.ghm)
+        model = self._model(planner)
         kind = "world_model" if planner == "actionplan" else "ghm"
         paths = {"policy": self.policy.removesuffix(":low"), kind: model}
         found = {name: training_minutes(path) for name, path in paths.items() if path is not None}

@@ -65,13 +65,18 @@ def _check_numbers(flags: "Eval") -> None:
 
 def _check_proposal(flags: "Eval", domain: "Domain") -> None:
     """Refuse proposals made of data where there are no such data."""
-    from jumpyworld.domains import CubeDomain
+    from jumpyworld.domains import CubeDomain, MazeDomain
     from jumpyworld.errors import ConfigError
 
     if flags.proposal == "trace" and not isinstance(domain, CubeDomain):
         raise ConfigError(
             f"--proposal trace: traces are ways of cubes, and {domain.alias} has none; they are "
             "for cube scenes, and in mazes there is --proposal bridge"
+        )
+    if flags.proposal == "bridge" and not isinstance(domain, MazeDomain):
+        raise ConfigError(
+            f"--proposal bridge: bridges are ways through a maze, and {domain.alias} is none; for "
+            "cube scenes there is --proposal trace"
         )
 
 

@@ -89,7 +89,7 @@ class Fidelity:
         from jumpyworld.evaluation.study import run_study
         from jumpyworld.storage.manifest import sha256_json
 
-        protocol = self._protocol()
+        protocol = self.protocol()
         domain, dataset = self._data()
         policy, models = self._policy_and_models(domain)
         pairs = draw_pairs(self._kind, dataset, protocol.pairs, self.seed)
@@ -118,8 +118,8 @@ class Fidelity:
         print(f"rows: {self.out / 'fidelity.jsonl'}\nsamples: {folder}")
         self._draw(outcome.files, self.picture or self.out / f"{folder.name}.png")
 
-    def _protocol(self) -> "Protocol":
-        """Return the preset with the sizes asked for."""
+    def protocol(self) -> "Protocol":
+        """Return the preset with the sizes asked for; refuse flags that are wrong or missing."""
         from jumpyworld.errors import ConfigError
         from jumpyworld.evaluation.fidelity import PRESETS
 
@@ -186,10 +186,12 @@ class Fidelity:
 
     def _write(self, domain, policy: "LoadedPolicy", models, protocol, outcome: "Outcome") -> None:
         """Add a row per model to OUT/fidelity.jsonl; the same measurement replaces its old row."""
+        from jumpyworld.cli.models import trained
         from jumpyworld.cli.provenance import provenance
         from jumpyworld.evaluation.study import result_rows
         from jumpyworld.storage.rows import replace_rows
 
+        whose = trained(self.policy or "", self.policy_seed)
         rows = [
             {
                 "kind": "fidelity",
@@ -209,9 +211,10 @@ class Fidelity:
                 **result_rows(outcome, name),
                 **provenance(),
                 "config": each.config,
+                "trained": {"policy": whose, "model": trained(path, self.ghm_seed)},
                 "minutes": outcome.minutes,
             }
-            for name, each in models.items()
+            for path, (name, each) in zip(self.ghm, models.items(), strict=True)
         ]
         same = ("domain", "policy", "model", "seed", "pairs", "num_pairs", "rollouts", "samples")
         same = (*same, "rollout_steps", "steps", "fingerprints", "gammas")

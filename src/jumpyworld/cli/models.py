@@ -1,5 +1,6 @@
 """Models that a user names, checked against the policy and domain that they are used with."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
     from jumpyworld.domains import Domain
     from jumpyworld.loading import LoadedPolicy
     from jumpyworld.planning import Places, Traces
+
+SCRIPTED = re.compile(r"scripted(:\d+)?")
+"""Policies that were not trained."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,37 @@ def _load(
         fingerprint(folder, seed=seed),
     )
     return found, trained
+
+
+def trained(path: Path | str, seed: int | None = None) -> dict[str, Any]:
+    """Return how a policy or model was trained: a hash of its recipe, its steps and its seed.
+
+    Of equal recipes, different seeds are seeds of one another. The recipe is all that was chosen
+    but the seed: settings, data, weights to begin with. Whose model it is does not count, as the
+    policy has a recipe of its own.
+
+    Args:
+        path: a run, checkpoint or export folder, perhaps with ``:low``; or a scripted policy.
+        seed: which of several trained at once.
+    """
+    from jumpyworld.loading import describe
+    from jumpyworld.storage import checkpoint, manifest, runs
+
+    name, low, _ = str(path).partition(":low")
+    if SCRIPTED.fullmatch(name):
+        return {"recipe": name}
+    folder = runs.resolve(Path(name), lambda line: None)  # whoever loaded it has warned
+    document = describe(folder)
+    origin = dict(document["fingerprints"])
+    origin.pop("policy", None)
+    rounded = origin.pop(checkpoint.ROUNDED_FROM, None) is not None
+    recipe = [document["kind"], low, document["config"], origin, rounded]
+    seeds = document["seeds"]
+    return {
+        "recipe": manifest.sha256_json(recipe)[:16],
+        "steps": manifest.read_manifest(folder).step,
+        "seed": seeds[0] if len(seeds) == 1 else seed,
+    }
 
 
 def training_minutes(path: Path | str) -> float | None:

@@ -44,7 +44,8 @@ class Report:
         except OSError as error:
             raise unwritable(self.out, error) from error
         print(
-            f"{self.out}: {len(found.success)} cells of success, {len(found.fidelity)} fidelity "
-            f"and {len(found.speed)} speed rows, {len(found.aside)} rows aside"
+            f"{self.out}: {len(found.success)} cells of success, {len(found.others)} further "
+            f"measurements of them, {len(found.fidelity)} fidelity and {len(found.speed)} speed "
+            f"rows, {len(found.aside)} rows aside"
             + (f"; {len(drawn)} figures in {self.figures}" if self.figures is not None else "")
         )

@@ -43,7 +43,8 @@ class Sweep:
         tyro.conf.arg(name="set", metavar="KIND.FIELD=VALUE"),
     ] = ()
     """Settings to change, by kind of stage (data, policy, ghm, world-model, eval, fidelity):
-    --set ghm.width=256 policy.steps=1000 eval.episodes=5 data.workers=4."""
+    --set ghm.width=256 policy.steps=1000 eval.episodes=5 data.workers=4. What the cells are
+    (--cells), their seeds and folders cannot be set."""
     dry_run: bool = False
     """Print the commands in order and run nothing."""
 
@@ -84,6 +85,7 @@ class Sweep:
             raise SystemExit(1)
 
     def _stages(self):
+        from jumpyworld.cli.sweep_checks import check_stages
         from jumpyworld.errors import ConfigError
         from jumpyworld.experiments import grid, stages
 
@@ -98,30 +100,9 @@ class Sweep:
         found = stages.plan(grid.select(self.table, self.cells), request)
         if not found:
             raise ConfigError(f"--cells {' '.join(self.cells)}: no cell has all of these")
-        if "eval" in changes:
-            _check_evaluations(found, changes["eval"])
+        if changes:
+            check_stages(found, changes)
         return found
-
-
-def _check_evaluations(stages, changes) -> None:
-    """Refuse what ``jumpy eval`` would refuse: it comes last, after all training.
-
-    One stage of each kind of cell is enough, as they differ in folders and sizes alone.
-    """
-    from jumpyworld import domains
-    from jumpyworld.cli import parse
-    from jumpyworld.cli.eval import Eval
-    from jumpyworld.cli.eval_checks import check_flags
-    from jumpyworld.errors import ConfigError
-
-    flags = {field.name for field in dataclasses.fields(Eval)}
-    for name, value in changes.items():
-        if name not in flags:
-            raise ConfigError(f"--set eval.{name}={value}: jumpy eval has no --{name}")
-    kinds = {Path(s.name).name: s.command for s in stages if s.command[0] == "eval"}
-    for command in kinds.values():
-        flags = parse(command)
-        check_flags(flags, domains.get(flags.domain))
 
 
 def _print(stages, out: Path) -> None:

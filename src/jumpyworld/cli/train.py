@@ -23,15 +23,18 @@ class Policy(TrainCommand):
     name: tyro.conf.Positional[str]
     """Algorithm: gcbc, hfbc, crl, gctd3, gc1s, hiql or sharsa."""
 
-    def job(self, dataset):
-        """Return the policy's job; presets differ between domains."""
+    def settings(self, domain: str | None):
+        """Return the policy's settings; presets differ between domains."""
         from jumpyworld import policies
+
+        known = {} if domain is None else {"domain": domain}
+        return self.changed(policies.get(self.name).config.preset(self.preset, **known))
+
+    def job(self, dataset):
+        """Return the policy's job."""
         from jumpyworld.policies.job import policy_job
 
-        config_type = policies.get(self.name).config
-        domain = {} if dataset.domain is None else {"domain": dataset.domain}
-        config = config_type.preset(self.preset, **domain)
-        return policy_job(self.name, dataset, self.changed(config))
+        return policy_job(self.name, dataset, self.settings(dataset.domain))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,15 +54,13 @@ class GHM(TrainCommand):
     start_from: Path | None = None
     """A trained model to begin with instead of new weights: run, checkpoint or export folder."""
 
-    def job(self, dataset):
-        """Return the model's job, with the policy as part of its data."""
+    def settings(self, domain: str | None):
+        """Return the model's settings, which must be the objective's."""
         from jumpyworld.errors import ConfigError
         from jumpyworld.ghm import GHMConfig
-        from jumpyworld.ghm.job import ghm_job
-        from jumpyworld.loading import load_policy
 
         changes = {"hc_fraction": 0.0} if self.objective == "td-flow" else {}
-        config = self.changed(GHMConfig.preset(self.preset, dataset.domain or "", **changes))
+        config = self.changed(GHMConfig.preset(self.preset, domain or "", **changes))
         if (config.hc_fraction == 0) != (self.objective == "td-flow"):
             raise ConfigError(
                 f"--set hc_fraction={config.hc_fraction:g} is not --objective {self.objective}"
@@ -70,6 +71,14 @@ class GHM(TrainCommand):
                 f"--steps {self.steps}: horizons of --set curriculum={config.curriculum:g} grow "
                 f"until step {grown:.0f} of gradient_steps={config.gradient_steps}; set that too"
             )
+        return config
+
+    def job(self, dataset):
+        """Return the model's job, with the policy as part of its data."""
+        from jumpyworld.ghm.job import ghm_job
+        from jumpyworld.loading import load_policy
+
+        config = self.settings(dataset.domain)
         found = load_policy(self.policy, dataset.domain, seed=self.policy_seed, warn=warn)
         job = ghm_job(
             dataset,
@@ -103,12 +112,18 @@ class WorldModel(TrainCommand):
     The same command with the same --out continues a run that was stopped, bit for bit.
     """
 
+    def settings(self, domain: str | None):
+        """Return the model's settings."""
+        from jumpyworld.ghm import WorldModelConfig
+
+        del domain
+        return self.changed(WorldModelConfig.preset(self.preset))
+
     def job(self, dataset):
         """Return the model's job."""
-        from jumpyworld.ghm import WorldModelConfig
         from jumpyworld.ghm.job import world_model_job
 
-        return world_model_job(dataset, self.changed(WorldModelConfig.preset(self.preset)))
+        return world_model_job(dataset, self.settings(dataset.domain))
 
 
 @dataclasses.dataclass(frozen=True)

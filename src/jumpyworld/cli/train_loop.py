@@ -67,6 +67,14 @@ class TrainCommand(abc.ABC):
         run_job(self, job, self.training(job.config.gradient_steps))
 
     @abc.abstractmethod
+    def settings(self, domain: str | None) -> Any:
+        """Return the settings of what is trained, on data of a domain if that is known.
+
+        Raises:
+            ConfigError: a setting is wrong; nothing needs to be loaded to find out.
+        """
+
+    @abc.abstractmethod
     def job(self, dataset: "Dataset") -> "TrainingJob":
         """Return what to train."""
 

@@ -29,7 +29,11 @@ from jumpyworld.experiments.references import Judged, References
 from jumpyworld.flows import Solver
 from jumpyworld.planning import CompPlan, Elimination, GoalProposal, Task, Uniform, fast_search
 from jumpyworld.planning.presets import PlanningPreset
-from jumpyworld.planning.proposals import AbstractProposal, UnconditionalProposal
+from jumpyworld.planning.proposals import (
+    AbstractProposal,
+    HighLevelProposal,
+    UnconditionalProposal,
+)
 from jumpyworld.planning.repertoire import Precision
 from jumpyworld.planning.search import Pool, open_pool
 
@@ -85,12 +89,32 @@ METHODS = (
 
 
 def make_planner(
-    method: Method, ghm: Any, policy: Any, preset: PlanningPreset, max_rows: int
+    method: Method,
+    ghm: Any,
+    policy: Any,
+    preset: PlanningPreset,
+    max_rows: int,
+    *,
+    proposer: Any = None,
+    base: Any = None,
 ) -> CompPlan:
-    """Return the planner of a method, with a preset's candidates, horizons and discount."""
+    """Return the planner of a method, with a preset's candidates, horizons and discount.
+
+    Args:
+        method: how candidates are judged.
+        ghm: the model.
+        policy: pi, whose model it is.
+        preset: what is judged.
+        max_rows: chains alive at once.
+        proposer: a hierarchical policy whose high level makes the conditional proposals, as
+            ``jumpy eval`` plans with HFBC; the model by default.
+        base: what acts where nothing is found; the policy by default.
+    """
     proposal: AbstractProposal = UnconditionalProposal(preset.candidates)
     if preset.proposal == "conditional":
         proposal = GoalProposal(preset.candidates)
+        if proposer is not None:
+            proposal = HighLevelProposal(policy=proposer, number=preset.candidates)
     return CompPlan(
         ghm,
         policy,
@@ -101,6 +125,7 @@ def make_planner(
         solver=method.solver,
         num_steps=method.num_steps,
         precision=method.precision,
+        base=base,
         max_rows=max_rows,
     )
 

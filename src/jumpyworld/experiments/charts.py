@@ -6,6 +6,7 @@ from jumpyworld.experiments import grid
 from jumpyworld.experiments.cells import Cell
 from jumpyworld.experiments.report import TITLES, paper_value, table_rows, variant
 from jumpyworld.experiments.results import Collected
+from jumpyworld.experiments.words import STAR
 from jumpyworld.storage.figures import new_figure, write_png
 
 COLOURS = ("#8a94a3", "#2f6fb3", "#c2732e", "#3d8f5f")
@@ -63,7 +64,8 @@ def _figure(name: str, rows, found: Collected):
     panels[0].legend(
         fontsize=7, frameon=False, ncols=4, loc="upper right", bbox_to_anchor=(1, 1.25)
     )
-    figure.suptitle(TITLES[name], fontsize=10, x=0.01, ha="left")
+    title = TITLES[name] if name == "emd" else f"{TITLES[name]} ({STAR} not the paper's settings)"
+    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
     return figure
 
 
@@ -72,15 +74,19 @@ def _bars(axes, name: str, cell: Cell, found: Collected, left, width, colour) ->
     paper = paper_value(name, cell)
     if paper is not None:
         axes.bar([left + width / 2], [paper.mean], width, color=colour, alpha=PALE)
+    star = False
     if name == "emd":
         known = found.accuracy.get(cell)
         mean, ends = (known.emd, known.ci95) if known else (None, None)
     else:
         measured = found.success.get(cell)
         mean, ends = (measured.mean, measured.ci95) if measured else (None, None)
+        star = measured is not None and bool(measured.differs)
     if mean is None:
         return
     place = left + 1.5 * width
+    if star:  # beside the foot, where no interval is
+        axes.text(place + 0.6 * width, 0.01, STAR, fontsize=9)
     axes.bar([place], [mean], width, color=colour)
     if ends is not None:
         reach = [[max(0.0, mean - ends[0])], [max(0.0, ends[1] - mean)]]

@@ -6,13 +6,13 @@ The same rows give the same bytes: nothing here looks at a clock, a path or a ha
 import collections
 from collections.abc import Callable, Sequence
 
-from jumpyworld.experiments import grid, tables
+from jumpyworld.experiments import grid, listings, tables
 from jumpyworld.experiments.aggregate import mean_gain
 from jumpyworld.experiments.cells import OUR_DOMAINS, PAPER_DOMAINS, Cell
-from jumpyworld.experiments.results import PAPER_GAMMA, PAPER_PAIRS, Collected, Row
+from jumpyworld.experiments.results import PAPER_GAMMA, PAPER_PAIRS, Collected, Measured
 from jumpyworld.experiments.tables import Claim, PaperCell
+from jumpyworld.experiments.words import NONE, STAR, details, machine, once, rate, success, table
 
-NONE = "-"
 TITLES = {
     "main": "Success: base policies alone and with CompPlan",
     "per-task": "Success per task",
@@ -47,21 +47,24 @@ def markdown(found: Collected, figures: Sequence[tuple[str, str]] = ()) -> str:
         if name in pictures:
             parts.append(f"![{TITLES[name]}]({pictures[name]})")
         parts.append(_per_task(found) if name == "per-task" else _table(name, found))
-    parts += [_elsewhere(found), _fidelity(found), _speed(found), _aside(found)]
+    below = (listings.others, listings.fidelity, listings.speed, listings.aside)
+    parts += [section(found) for section in below]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _head(found: Collected) -> str:
-    rows = sum(len(measured.rows) for measured in found.success.values())
+    rows = sum(len(each.rows) for each in (*found.success.values(), *found.others))
     return f"""# Ours beside the paper's
 
 From {found.files} files: {rows} success rows of {len(found.success)} cells, {len(found.fidelity)} \
 fidelity rows, {len(found.speed)} speed rows; {len(found.aside)} rows are set aside (last section).
 
 Ours: mean over tasks and seeds with its 95 % interval over episodes; n is tasks x episodes x
-seeds; sd / se are over seeds, of two or more. Paper: mean (spread as printed; it matches a standard
-error of 3 seeds). Minutes are those that a cell's rows name (training and evaluation), summed over
-seeds. `{NONE}` is a cell without a result, or one that the paper does not have."""
+seeds, of one recipe; sd / se are over seeds, of two or more. `{STAR}` marks what was not measured
+with the paper's planner settings; below a table stands what differs. Paper: mean (spread as
+printed; it matches a standard error of 3 seeds). Minutes are those that a cell's rows name
+(training and evaluation), summed over seeds. `{NONE}` is a cell without a result, or one that
+the paper does not have."""
 
 
 def paper_value(table: str, cell: Cell, task: int | None = None) -> PaperCell | None:
@@ -96,62 +99,79 @@ def _table(name: str, found: Collected) -> str:
     for domain, policy, cells in rows:
         words = [domain, policy]
         for cell in cells:
-            words += [_accuracy(found, cell) if emd else _success(found, cell)]
+            words += [_accuracy(found, cell) if emd else _starred(found, cell)]
             words += [_paper(paper_value(name, cell))]
         words += [NONE] * 2 * (len(widest) - len(cells))
         words += _details(name, found, cells, pairs)
         lines.append(words)
-    return _grid(["domain", "policy", *titles, "n", *extra, "device", "minutes"], lines)
+    shown = table(["domain", "policy", *titles, "n", *extra, "device", "minutes"], lines)
+    return shown if emd else shown + _notes(name, found, [cell for row in rows for cell in row[2]])
 
 
 def _details(name: str, found: Collected, cells: list[Cell], pairs: bool) -> list[str]:
     """Return n, spread or floor, device and minutes of a row's cells."""
-    if name == "emd":
-        known = [found.accuracy[cell] for cell in cells if cell in found.accuracy]
-        counts = [_fidelity_count(each.rows) for each in known]
-        extra = [_one(f"{each.floor:.2f}" if each.floor is not None else NONE for each in known)]
-    else:
+    if name != "emd":
         known = [found.success[cell] for cell in cells if cell in found.success]
-        counts = [each.count for each in known]
-        labels = [variant(name, each.cell) for each in known]
-        spreads = [each.over_seeds for each in known]
-        shown = [s and f"{_rate(s[0])} / {_rate(s[1])}" for s in spreads]
-        extra = [_labelled(labels, shown)]
-        if pairs:
-            gains = [each.paired for each in known]
-            shown = [g and f"{_signed(g[0])} {_ends(*g[1], _signed)}" for g in gains]
-            extra.append(_labelled(labels, shown))
-    rows = [each.rows for each in known]
-    devices = [str(row.data.get("device", NONE)) for group in rows for row in group]
-    return [_one(counts), *extra, _one(devices), _one(_minutes(group) for group in rows)]
+        return details(known, [variant(name, each.cell) for each in known], pairs)
+    models = [found.accuracy[cell] for cell in cells if cell in found.accuracy]
+    counts = [listings.fidelity_count(each.rows) for each in models]
+    floors = [f"{each.floor:.2f}" if each.floor is not None else NONE for each in models]
+    return [once(counts), once(floors), *machine([each.rows for each in models])]
+
+
+def _starred(found: Collected, cell: Cell) -> str:
+    measured = found.success.get(cell)
+    return success(measured) + (STAR if measured and measured.differs else "")
+
+
+def _notes(name: str, found: Collected, cells: Sequence[Cell]) -> str:
+    """Return under a table what differs from the paper's settings in which of its cells."""
+    whose: dict[str, list[str]] = collections.defaultdict(list)
+    for cell in cells:
+        measured = found.success.get(cell)
+        if measured and measured.differs:
+            where = f"{cell.domain} {cell.policy} {variant(name, cell)}"
+            whose[", ".join(measured.differs)].append(where)
+    lines = [f"- \\{STAR} {what}: {', '.join(where)}" for what, where in sorted(whose.items())]
+    return "\n\n" + "\n".join(lines) if lines else ""
 
 
 def _per_task(found: Collected) -> str:
     lines = []
-    for _, _, cells in table_rows("per-task", found):
+    rows = table_rows("per-task", found)
+    for _, _, cells in rows:
         for cell in cells:
             measured = found.success.get(cell)
-            words = [cell.domain, cell.policy, cell.planner or ""]
+            star = STAR if measured and measured.differs else ""
+            words = [cell.domain, cell.policy, f"{cell.planner}{star}"]
             for task in range(1, 6):
                 paper = paper_value("per-task", cell, task)
                 counts = measured.tasks.get(task) if measured else None
                 ours = f"{counts[0]}/{counts[1]}" if counts else NONE
-                words.append(f"{ours} ({_rate(paper.mean) if paper else NONE})")
+                words.append(f"{ours} ({rate(paper.mean) if paper else NONE})")
             lines.append([*words, measured.count if measured else NONE])
     note = "Ours as successes of episodes, in parentheses the paper's rate."
     titles = ["domain", "policy", "planner", *(f"task {n}" for n in range(1, 6)), "n"]
-    return f"{note}\n\n{_grid(titles, lines)}"
+    notes = _notes("per-task", found, [cell for row in rows for cell in row[2]])
+    return f"{note}\n\n{table(titles, lines)}{notes}"
 
 
 def gain(claim: Claim, found: Collected, domains: Sequence[str]) -> tuple[float | None, int]:
     """Return our mean relative gain and over how many cells, where both sides are measured."""
+    sides = _sides(claim, found, domains)
+    return mean_gain([(better.mean, worse.mean) for better, worse in sides])
+
+
+def _sides(
+    claim: Claim, found: Collected, domains: Sequence[str]
+) -> list[tuple[Measured, Measured]]:
     pairs = []
     for domain, _, cells in grid.rows(claim.table):
         side = {getattr(cell, claim.field): found.success.get(cell) for cell in cells}
         better, worse = side.get(claim.better), side.get(claim.worse)
         if domain in domains and better is not None and worse is not None:
-            pairs.append((better.mean, worse.mean))
-    return mean_gain(pairs)
+            pairs.append((better, worse))
+    return pairs
 
 
 def _gains(found: Collected) -> str:
@@ -160,7 +180,9 @@ def _gains(found: Collected) -> str:
         words = [claim.name, f"+{claim.gain:.0%}"]
         for domains in (claim.domains or PAPER_DOMAINS, (*PAPER_DOMAINS, *OUR_DOMAINS)):
             value, count = gain(claim, found, domains)
-            words += [NONE if value is None else f"{value:+.0%}", str(count)]
+            sides = _sides(claim, found, domains)
+            star = STAR if any(each.differs for pair in sides for each in pair) else ""
+            words += [NONE if value is None else f"{value:+.0%}{star}", str(count)]
         lines.append([*words, ", ".join(claim.domains) or "all seven"])
     note = (
         "Mean over cells of better / worse - 1, cells with a zero base left out: of the ways to\n"
@@ -168,88 +190,7 @@ def _gains(found: Collected) -> str:
         "domains it calls long-horizon is our reading."
     )
     titles = ["gain of", "paper", "ours", "cells", "ours, any domain", "cells", "paper's domains"]
-    return f"## Relative gains\n\n{note}\n\n{_grid(titles, lines)}"
-
-
-def _elsewhere(found: Collected) -> str:
-    known = {cell for name in grid.TABLES for _, _, cells in grid.rows(name) for cell in cells}
-    others = sorted((cell for cell in found.success if cell not in known), key=str)
-    lines = []
-    for cell in others:
-        every = f"every {cell.replan_every}" if cell.replan_every else None
-        said = [each for each in (cell.objective, cell.proposal, every, cell.maximise) if each]
-        words = [cell.domain, cell.policy, cell.planner or "", ", ".join(said)]
-        lines.append([*words, _success(found, cell), *_details("main", found, [cell], True)])
-    titles = ["domain", "policy", "planner", "settings", "ours", "n", "sd / se", "paired gain"]
-    head = "## Cells that no table of the paper has"
-    return f"{head}\n\n{_grid([*titles, 'device', 'minutes'], lines)}" if lines else ""
-
-
-def _fidelity(found: Collected) -> str:
-    lines = []
-    for row in found.fidelity:
-        data = row.data
-        facts = []
-        for each in data.get("rows") or ():
-            try:
-                floor = f"/{each['floor']:.2f}" if each.get("floor") is not None else ""
-                facts.append(f"{each['gamma']:g}: {each['emd']:.2f}{floor}")
-            except (AttributeError, KeyError, TypeError, ValueError):
-                facts.append("?")
-        words = [str(data.get(k, NONE)) for k in ("domain", "policy", "objective", "pairs", "seed")]
-        count = _fidelity_count((row,))
-        lines.append([*words, ", ".join(facts), count, str(data.get("device", NONE))])
-    titles = [
-        "domain",
-        "policy",
-        "objective",
-        "pairs",
-        "seed",
-        "discount: EMD/floor",
-        "n",
-        "device",
-    ]
-    return f"## All fidelity rows\n\n{_grid(titles, lines)}" if lines else ""
-
-
-def _fidelity_count(rows: Sequence[Row]) -> str:
-    data = rows[0].data
-    pairs, rollouts = data.get("num_pairs", "?"), data.get("rollouts", "?")
-    return f"{pairs}x{rollouts}x{len(rows)}, {data.get('samples', '?')} samples"
-
-
-_SPEED = ("ms", "plan_ms", "samples_per_second", "steps_per_second", "speedup", "ratio", "seconds")
-_SPEED_OF = ("domain", "policy", "variant", "preset", "batch")
-
-
-def _speed(found: Collected) -> str:
-    lines = []
-    for row in found.speed:
-        of = ", ".join(str(row.data[name]) for name in _SPEED_OF if name in row.data)
-        figures = [f"{name} {row.data[name]}" for name in _SPEED if name in row.data]
-        device = str(row.data.get("device", NONE))
-        what = str(row.data.get("what", NONE))
-        lines.append([what, of or NONE, ", ".join(figures) or NONE, device])
-    titles = ["what", "of", "measured", "device"]
-    return f"## Speed\n\n{_grid(titles, lines)}" if lines else ""
-
-
-def _aside(found: Collected) -> str:
-    if not found.aside:
-        return ""
-    reasons: dict[str, list[str]] = collections.defaultdict(list)
-    for why, row in found.aside:
-        reasons[why].append(row.source)
-    lines = []
-    for why, sources in sorted(reasons.items()):
-        more = f" and {len(sources) - 3} more" if len(sources) > 3 else ""
-        lines.append([why, str(len(sources)), ", ".join(sources[:3]) + more])
-    return f"## Rows set aside\n\n{_grid(['why', 'rows', 'where'], lines)}"
-
-
-def _success(found: Collected, cell: Cell) -> str:
-    measured = found.success.get(cell)
-    return NONE if measured is None else f"{_rate(measured.mean)} {_ends(*measured.ci95)}"
+    return f"## Relative gains\n\n{note}\n\n{table(titles, lines)}"
 
 
 def _accuracy(found: Collected, cell: Cell) -> str:
@@ -263,47 +204,4 @@ def _accuracy(found: Collected, cell: Cell) -> str:
 def _paper(value: PaperCell | None) -> str:
     if value is None:
         return NONE
-    return _rate(value.mean) + (f" ({_rate(value.spread)})" if value.spread is not None else "")
-
-
-def _minutes(rows: Sequence[Row]) -> str:
-    total, known = 0.0, False
-    for row in rows:
-        minutes = row.data.get("minutes")
-        for value in minutes.values() if isinstance(minutes, dict) else ():
-            if isinstance(value, int | float):
-                total, known = total + value, True
-    return f"{total:.1f}" if known else NONE
-
-
-def _labelled(labels: Sequence[str], words: Sequence[str | None]) -> str:
-    """Return those words that there are; where there are several, each with its column's name."""
-    found = [(label, word) for label, word in zip(labels, words, strict=True) if word]
-    if len(found) == len(labels) == 1:
-        return found[0][1]
-    return "; ".join(f"{label} {word}" for label, word in found) or NONE
-
-
-def _one(words) -> str:
-    """Return different words once each, in their order."""
-    return "; ".join(dict.fromkeys(words)) or NONE
-
-
-def _rate(value: float) -> str:
-    return f"{value:.2f}".removeprefix("0") if 0 <= value < 1 else f"{value:.2f}"
-
-
-def _signed(value: float) -> str:
-    return ("-" if value < 0 else "+") + _rate(abs(value))
-
-
-def _ends(low: float, high: float, form: Callable[[float], str] = _rate) -> str:
-    return f"[{form(low)}, {form(high)}]"
-
-
-def _grid(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    def line(words: Sequence[str]) -> str:
-        # A stray bar or line break would tear the table.
-        return "| " + " | ".join(" ".join(w.replace("|", "/").split()) for w in words) + " |"
-
-    return "\n".join([line(titles), "|" + "---|" * len(titles), *map(line, lines)])
+    return rate(value.mean) + (f" ({rate(value.spread)})" if value.spread is not None else "")

@@ -1,9 +1,10 @@
 """Result rows as cells: what was measured, over seeds, and which rows were left aside.
 
 Rows come from many hands and versions, so nothing about them is taken for granted: one that cannot
-be understood is set aside with its reason, never an error and never silently dropped. Where a cell
-and seed was measured twice the last row counts (files in order of their names); seeds are pooled
-only with rows of the same settings as the last one.
+be understood is set aside with its reason, never an error and never silently dropped. Rows are
+pooled as seeds only where all but seeds is the same (``likeness``); of several such groups the cell
+has the last with the paper's settings, or else the last, and the others are kept beside it. Where a
+recipe and seed was measured twice the last row counts (files in order of their names).
 """
 
 import collections
@@ -16,13 +17,14 @@ from typing import Any
 from jumpyworld.domains import registry
 from jumpyworld.errors import ConfigError, data_error
 from jumpyworld.evaluation.stats import mean_of_tasks
+from jumpyworld.experiments import likeness
 from jumpyworld.experiments.aggregate import spread
 from jumpyworld.experiments.cells import PLANNERS, Cell, canonical_domain
-from jumpyworld.storage.manifest import sha256_json
 from jumpyworld.storage.rows import read_rows
 
 PAPER_GAMMA, PAPER_PAIRS = 0.995, "random"
-_NOT_SETTINGS = ("seed", "policy", "model", "tasks", "episodes", "simulator")
+_KINDS = {"success": "success", "sweep": "success", "fidelity": "fidelity", "speed": "speed"}
+"""Kinds of rows, and what they are read as: of a sweep kept in one file, the rows are successes."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,11 @@ class Measured:
         return spread(means)
 
     @property
+    def differs(self) -> tuple[str, ...]:
+        """Settings that are not the paper's, as words."""
+        return likeness.differences(self.cell, self.rows[-1].data)
+
+    @property
     def count(self) -> str:
         """Tasks x episodes x seeds."""
         episodes = sorted({n for row in self.rows for _, n in _tasks(row.data).values()})
@@ -121,6 +128,7 @@ class Collected:
 
     Attributes:
         success: by cell.
+        others: of those cells, with other settings or other policies and models.
         accuracy: by cell, at the paper's discount and pairs.
         fidelity: all rows of that kind.
         speed: all rows of that kind.
@@ -129,6 +137,7 @@ class Collected:
     """
 
     success: dict[Cell, Measured]
+    others: tuple[Measured, ...]
     accuracy: dict[Cell, Accuracy]
     fidelity: tuple[Row, ...]
     speed: tuple[Row, ...]
@@ -165,58 +174,52 @@ def read(paths: Sequence[Path]) -> tuple[list[Row], int]:
 
 def collect(rows: Iterable[Row], files: int = 1) -> Collected:
     """Sort rows into cells."""
-    kinds: dict[str, list[Row]] = {"success": [], "fidelity": [], "speed": []}
+    kinds: dict[str, list[Row]] = {kind: [] for kind in _KINDS.values()}
     aside: list[tuple[str, Row]] = []
     for row in rows:
-        if row.kind in kinds:
-            kinds[row.kind].append(row)
+        if row.kind in _KINDS:
+            kinds[_KINDS[row.kind]].append(row)
         else:
             aside.append((f"unknown kind {row.kind}", row))
-    success = {
-        cell: Measured(cell, _pool(found), tuple(found))
-        for cell, found in _by_cell(kinds["success"], _success_cell, aside).items()
-    }
+    success: dict[Cell, Measured] = {}
+    others: list[Measured] = []
+    for cell, groups in _by_cell(kinds["success"], _success_cell, aside).items():
+        found = [Measured(cell, _pool(group), tuple(group)) for group in groups]
+        success[cell] = ([each for each in found if not each.differs] or found)[-1]
+        others += [each for each in found if each is not success[cell]]
     accuracy: dict[Cell, Accuracy] = {}
     asked = [row for row in kinds["fidelity"] if _is_the_papers(row.data)]
-    for cell, found in _by_cell(asked, _fidelity_cell, aside).items():
-        accuracy[cell] = _accuracy(cell, found)
-    return Collected(
-        success, accuracy, tuple(kinds["fidelity"]), tuple(kinds["speed"]), tuple(aside), files
-    )
+    for cell, groups in _by_cell(asked, _fidelity_cell, aside).items():
+        accuracy[cell] = _accuracy(cell, groups[-1])
+        why = "fidelity of another recipe or size than the last row of its cell"
+        aside += [(why, row) for group in groups[:-1] for row in group]
+    fidelity, speed = tuple(kinds["fidelity"]), tuple(kinds["speed"])
+    return Collected(success, tuple(others), accuracy, fidelity, speed, tuple(aside), files)
 
 
-def _by_cell(rows: list[Row], cell_of, aside) -> dict[Cell, list[Row]]:
-    """Return per cell one row for each seed; the others go aside."""
-    groups: dict[Cell, list[Row]] = collections.defaultdict(list)
+def _by_cell(rows: list[Row], cell_of, aside) -> dict[Cell, list[list[Row]]]:
+    """Return per cell the rows of each recipe, one for each seed; repeated ones go aside."""
+    cells: dict[Cell, dict[str, dict[str, Row]]] = collections.defaultdict(dict)
     for row in rows:
         try:
-            groups[cell_of(row.data)].append(row)
+            groups = cells[cell_of(row.data)]
         except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
             aside.append((f"{row.kind} row not understood: {_why(error)}", row))
-    kept = {}
-    for cell, found in groups.items():
-        settings = _settings(found[-1].data)
-        seeds: dict[str, Row] = {}
-        for row in found:
-            if _settings(row.data) != settings:
-                aside.append(("other settings than the last row of its cell", row))
-                continue
-            seed = str(row.data.get("seed"))
-            if seed in seeds:
-                aside.append(("measured again later", seeds[seed]))
-            seeds[seed] = row
-        kept[cell] = [seeds[seed] for seed in sorted(seeds)]
-    return kept
+            continue
+        recipe, seed = likeness.recipe(row.data, row.source), likeness.seeds(row.data)
+        group = groups[recipe] = groups.pop(recipe, {})  # the last one measured stands last
+        if seed in group:
+            aside.append(("measured again later", group[seed]))
+        group[seed] = row
+    return {cell: [_in_order(group) for group in groups.values()] for cell, groups in cells.items()}
+
+
+def _in_order(group: dict[str, Row]) -> list[Row]:
+    return sorted(group.values(), key=lambda row: (str(row.data.get("seed")), row.source))
 
 
 def _why(error: Exception) -> str:
     return f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-
-
-def _settings(data: dict[str, Any]) -> str:
-    config = data.get("config")
-    config = dict(config) if isinstance(config, dict) else {}
-    return sha256_json({k: v for k, v in config.items() if k not in _NOT_SETTINGS})
 
 
 def _domain(data: dict[str, Any]) -> str:

@@ -29,6 +29,33 @@ KINDS = ("data", "policy", "ghm", "world-model", "eval", "fidelity")
 LOOP_FLAGS = ("steps", "minutes", "save_every", "log_every")
 """Of training commands; every other name is a setting of what is trained."""
 
+_CELLS = {name: f"choose it with --cells {name}=..." for name in ("domain", "policy")}
+_MADE = "the sweep trains or makes it itself"
+_SEEDS = "choose seeds with --seeds"
+FIXED: dict[str, dict[str, str]] = {
+    "data": {"name": _CELLS["domain"], "out": "choose the folder with --out"},
+    "eval": {
+        **_CELLS,
+        "planner": "choose it with --cells planner=...",
+        "proposal": "choose it with --cells proposal=...",
+        "replan_every": "choose it with --cells replan_every=...",
+        "objective": "choose it with --cells maximise=...",
+        **dict.fromkeys(("ghm", "world_model"), _MADE),
+        **dict.fromkeys(("seed", "policy_seed", "ghm_seed"), _SEEDS),
+        "out": "choose the folder with --out",
+    },
+    "fidelity": {
+        **_CELLS,
+        **dict.fromkeys(("ghm", "dataset"), _MADE),
+        **dict.fromkeys(("seed", "policy_seed", "ghm_seed"), _SEEDS),
+        "pairs": "the table is of random pairs",
+        "samples": "it draws and measures nothing",
+        "out": "choose the folder with --out",
+    },
+}
+"""Flags that say which cell a command is of, and what says so: set, they would make two cells the
+same, or a row that belongs to neither."""
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -118,7 +145,7 @@ def read_changes(words: Sequence[str]) -> dict[str, Flags]:
     """Return ``KIND.FIELD=VALUE`` words by kind; a value that is no JSON is a string.
 
     Raises:
-        ConfigError: a word has another form.
+        ConfigError: a word has another form, names what cannot be set, or comes twice.
     """
     found: dict[str, Flags] = {}
     for word in words:
@@ -127,11 +154,17 @@ def read_changes(words: Sequence[str]) -> dict[str, Flags]:
         if not (sign and dot and setting) or kind not in KINDS:
             kinds = ", ".join(KINDS)
             raise ConfigError(f"--set {word}: must be KIND.FIELD=VALUE, KIND one of {kinds}")
+        setting = setting.replace("-", "_")
+        why = FIXED.get(kind, {}).get(setting)
+        if why is not None:
+            raise ConfigError(f"--set {word}: cannot be set; {why}")
+        if setting in found.get(kind, {}):
+            raise ConfigError(f"--set {kind}.{setting}: given twice")
         try:
             value = json.loads(text)
         except ValueError:
             value = text
-        found.setdefault(kind, {})[setting.replace("-", "_")] = value
+        found.setdefault(kind, {})[setting] = value
     return found
 
 

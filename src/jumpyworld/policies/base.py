@@ -239,7 +239,9 @@ class PolicyConfig:
     normalise: Literal["none", "standard"] = "none"
 
     def __post_init__(self):
-        self.require("hidden", all(width >= 1 for width in self.hidden), "widths of at least 1")
+        # Without a hidden layer a policy is linear, which nobody asks for by an empty list.
+        some = bool(self.hidden) and all(width >= 1 for width in self.hidden)
+        self.require("hidden", some, "one or more widths of at least 1")
         self.require("discount", 0 <= self.discount < 1, "in [0, 1)")
         self.require("learning_rate", self.learning_rate > 0, "above 0")
         counts = ("batch_size", "gradient_steps", "flow_steps", "lookahead", "num_subgoals")

@@ -1,0 +1,56 @@
+"""What result rows say of how a policy or model was trained."""
+
+import numpy as np
+import pytest
+
+from jumpyworld.cli.models import trained
+from jumpyworld.ghm import GHMConfig
+from jumpyworld.policies.gcbc import GCBCConfig
+from jumpyworld.storage import checkpoint
+from jumpyworld.storage.manifest import make_document
+
+DATA = {"dataset": "abc", "domain": "pointmaze-medium-navigate-v0"}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Return a function that saves something trained: no weights are looked at."""
+
+    def save(seeds=(0,), step=4, kind="gcbc", prints=DATA, **changes):
+        config_type = GHMConfig if kind == "ghm" else GCBCConfig
+        config = config_type.preset("debug", **changes)
+        folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+        arrays = {"w": np.full((len(seeds), 2), seeds[0], np.float32)}
+        document = make_document(kind, config, {}, dict(prints), list(seeds))
+        checkpoint.save(folder, document, step=step, model=arrays, state=arrays)
+        return folder
+
+    return save
+
+
+def test_seeds_of_one_recipe_have_one_hash(saved):
+    first, second = trained(saved()), trained(saved(seeds=(1,)))
+    assert first["recipe"] == second["recipe"]
+    assert (first["steps"], first["seed"], second["seed"]) == (4, 0, 1)
+    several = trained(saved(seeds=(0, 1, 2)), seed=2)
+    assert several == {**first, "seed": 2}
+    assert trained(saved(step=5)) == {**first, "steps": 5}
+
+
+def test_other_settings_data_or_origins_are_other_recipes(saved):
+    folder = saved()
+    changed = [
+        saved(batch_size=3),
+        saved(prints={**DATA, "dataset": "xyz"}),
+        saved(prints={**DATA, checkpoint.ROUNDED_FROM: "f"}),
+        f"{folder}:low",
+    ]
+    assert len({trained(path)["recipe"] for path in (folder, *changed)}) == 5
+    assert trained("scripted:3") == {"recipe": "scripted:3"}
+
+
+def test_whose_model_it_is_is_the_policys_recipe(saved):
+    models = [saved(kind="ghm", prints={**DATA, "policy": each}) for each in ("p", "q")]
+    assert trained(models[0]) == trained(models[1])
+    begun = saved(kind="ghm", prints={**DATA, "policy": "p", "start": "s"})
+    assert trained(begun)["recipe"] != trained(models[0])["recipe"]
