@@ -5,7 +5,9 @@
 #
 # Every stage goes on where it was stopped, and one that has ended is left out, so the same line can be
 # given again until all is done. Runs and rows lie in $MEASURE (measure/DOMAIN). Two stages that do not
-# wait for each other may run side by side, and so may two domains.
+# wait for each other may run side by side, and so may two domains. To try it out, EPISODES_OF_DATA,
+# POLICY_STEPS, POLICY_SET, STEPS, GHM_SET (instead of the domain's settings), WORLD_STEPS, EPISODES and
+# STATES make everything small.
 set -euo pipefail
 domain=${1:?usage: measure.sh DOMAIN STAGE...}
 shift
@@ -37,6 +39,7 @@ if [ "$domain" = pointmaze-giant ]; then
   plan=(--proposal bridge --replan-every 10 --discount 0.997 --horizons $(fifty 12))
 fi
 policy_steps=${POLICY_STEPS:-$policy_steps} steps=${STEPS:-$steps}
+if [ -n "${GHM_SET:-}" ]; then read -ra settings <<< "$GHM_SET"; fi
 plan+=(--precedents "$here/data" --when-all-zero candidate --solver midpoint --ode-steps 3 --precision bf16)
 quarters=($((steps / 8)) $((steps / 4)) $((steps / 2)))
 
@@ -64,7 +67,7 @@ policy() {
 
 ghm() {
   $jumpy train ghm --dataset "$here/data" --policy "$here/policy" --preset base --steps "$steps" \
-    --keep-steps "${quarters[@]}" --set "gradient_steps=$steps" "${rates[@]}" "${settings[@]}" ${GHM_SET:-} \
+    --keep-steps "${quarters[@]}" --set "gradient_steps=$steps" "${rates[@]}" "${settings[@]}" \
     --out "$here/ghm"
 }
 
