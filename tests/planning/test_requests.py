@@ -2,6 +2,7 @@
 
 import functools
 import gc
+from collections.abc import Callable
 from pathlib import Path
 
 import equinox as eqx
@@ -10,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jumpyworld
 from jumpyworld import domains
 from jumpyworld.errors import ConfigError, JumpyError, PlanError
 from jumpyworld.planning import (
+    AbstractPlanner,
     CompPlan,
     Elimination,
     GoalProposal,
@@ -181,10 +184,70 @@ def test_between_plans_the_policy_of_z1_acts_anew(key):
     assert decide(planner, keys, states, task, step=3, replan_every=3, plans=plans)[1] is not plans
 
 
+class Forgetful(AbstractPlanner):
+    """Plans, and between two plans returns NaN."""
+
+    def plan(self, key, state, task, memory):
+        return ZeroShot(Counting()).plan(key, state, task, memory)
+
+    def act_between(self, key, state, plan):
+        return jnp.full(2, jnp.nan)
+
+
+def test_between_plans_nothing_is_executed_that_is_not_finite(key):
+    keys, states, task = jax.random.split(key, 2), np.ones((2, 2)), Task(near, np.zeros((2, 2)))
+    forgetful, sound = Forgetful(), ZeroShot(Counting())
+    plans = sound.batch(keys, states, task)
+    plan = jax.tree.map(lambda x: x[0], plans)
+    with pytest.raises(
+        PlanError, match=r"action: .* 2 values that are not finite, first at \(0,\)"
+    ):
+        forgetful.follow(key, states[0], plan)
+    with pytest.raises(PlanError, match=r"action: .* 4 values that are not finite"):
+        decide(forgetful, keys, states, task, step=1, replan_every=2, plans=plans)
+    for bad in (np.nan, 1e300):
+        with pytest.raises(
+            PlanError, match=r"state: 1 values that are not finite, first at \(1,\)"
+        ):
+            sound.follow(key, np.asarray([0, bad]), plan)
+        with pytest.raises(PlanError, match=r"state: 2 values that are not finite"):
+            sound.follow_batch(keys, np.asarray([[0, bad], [0, bad]]), plans)
+    with pytest.raises(PlanError, match=r"state of shape \(2, 2\)"):
+        sound.follow(key, states, plan)
+    with pytest.raises(PlanError, match="keys: one for a batch of 2"):
+        sound.follow_batch(key, states, plans)
+
+
 @pytest.mark.parametrize(
     ("ask", "named"),
     [
         (lambda p, k: p(k, np.asarray([np.nan, 0]), Task(near, GOAL)), "state: 1 values"),
+        (lambda p, k: p(k, np.asarray([1e300, 0]), Task(near, GOAL)), "state: 1 values"),
+        (lambda p, k: p(k, np.asarray([1j, 0]), Task(near, GOAL)), "state: .* complex"),
+        (lambda p, k: p(k, ["1", "2"], Task(near, GOAL)), "state: must be numbers"),
+        (lambda p, k: p(k, [[1.0], 2.0], Task(near, GOAL)), "state: is no array of numbers"),
+        (lambda p, k: p(k, None, Task(near, GOAL)), "state: must be numbers"),
+        (lambda p, k: p(k, np.zeros(2), Task(near, ["a", "b"])), "goal: must be numbers"),
+        (lambda p, k: p(k, np.zeros(2), Task(near, [[1.0], 2.0])), "goal: is no array"),
+        (lambda p, k: p(k, np.zeros(2), Task(near, [1e300, 0])), "goal: 1 values"),
+        (lambda p, k: p(k, np.zeros(2), goal_task(POINT, [[1.0], 2.0])), "goal: is no array"),
+        (lambda p, k: p(None, np.zeros(2), Task(near, GOAL)), "key of type NoneType"),
+        (lambda p, k: p(k[None], np.zeros(2), Task(near, GOAL)), "key: 1 of them"),
+        (
+            lambda p, k: p.batch(None, np.zeros((1, 2)), Task(near, np.zeros((1, 2)))),
+            "keys: one for a batch of 1",
+        ),
+        (
+            lambda p, k: decide(
+                p, k[None], np.zeros((1, 2)), Task(near, GOAL[None]), step=0, replan_every=0
+            ),
+            "replan_every=0",
+        ),
+        (
+            lambda p, k: ZeroShot(Constant(0.0))(k, GOAL, Task(near, GOAL), budget_ms=-1),
+            "budget_ms",
+        ),
+        (lambda p, k: p(k, np.zeros(2), Task(near, GOAL), budget_ms="1"), "budget_ms=1"),
         (lambda p, k: p(k, np.zeros((1, 2)), Task(near, GOAL)), r"state of shape \(1, 2\)"),
         (lambda p, k: p(k, np.zeros(2), Task(near, np.asarray([np.inf, 0]))), "goal"),
         (lambda p, k: p(k, np.zeros(2), GOAL), "task="),
@@ -231,6 +294,11 @@ def test_a_reward_of_another_shape_is_refused(key):
         (lambda: drifting(horizons=()), r"horizons=\(\)"),
         (lambda: drifting(horizons=(4, 80)), "80 steps"),
         (lambda: drifting(discount=1.0), "discount=1"),
+        (lambda: drifting(discount=None), "discount=None"),
+        (lambda: drifting(horizons=None), "horizons=None"),
+        (lambda: drifting(horizons=5), "horizons=5: must be a sequence"),
+        (lambda: drifting(horizons=("5", "five")), "horizons=.*five.*: must be numbers"),
+        (lambda: drifting(proposal=ListProposal([[[1.0]], 2.0])), "ListProposal: z: is no array"),
         (lambda: drifting(proposal=GoalProposal(0)), "number=0"),
         (lambda: drifting(proposal=UnconditionalProposal(-1)), "number=-1"),
         (lambda: drifting(proposal=ListProposal(np.zeros((0, 2, 2)))), r"\(0, 2, 2\)"),
@@ -261,6 +329,35 @@ def test_extrapolation_can_be_asked_for():
 class Raises(eqx.Module):
     def sample(self, key, states, z):
         raise ValueError("out of order\nand more")
+
+
+class Returns(eqx.Module):
+    """A policy, or a model, that answers whatever it is told to."""
+
+    answer: Callable = eqx.field(static=True)
+
+    def sample(self, key, states, *others):
+        return self.answer(states)
+
+
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        ({"model": Returns(lambda s: 1 / 0)}, "model Returns: raised ZeroDivisionError"),
+        ({"model": Returns(lambda s: s[:, :1])}, r"model Returns: returned shape \(\d+, 1\)"),
+        ({"model": Returns(lambda s: None)}, "model Returns: raised"),
+        ({"policy": Returns(lambda s: None)}, "policy Returns: raised"),
+        ({"policy": Returns(lambda s: s[0])}, r"policy Returns: returned shape \(2,\)"),
+        ({"policy": Returns(lambda s: "left")}, "policy Returns: raised"),
+    ],
+)
+def test_parts_that_answer_wrongly_are_named_in_one_line(parts, named, key):
+    with pytest.raises(PlanError, match=named) as caught:
+        drifting(**parts)(key, np.zeros(2), Task(near, GOAL))
+    assert "\n" not in str(caught.value)
+    if "policy" in parts:
+        with pytest.raises(PlanError, match=named):
+            ZeroShot(parts["policy"])(key, np.zeros(2), Task(near, GOAL))
 
 
 class Constant(eqx.Module):

@@ -138,7 +138,8 @@ def _check_discounts(betas: Any, discount: float) -> float:
         return discount
     dtype = np.asarray(betas).dtype
     # Whole numbers have no precision of their own; in float64 they are exact.
-    slack = 4 * float(jnp.finfo(dtype if jnp.issubdtype(dtype, jnp.floating) else np.float64).eps)
+    finfo: Any = jnp.finfo  # which knows bfloat16
+    slack = 4 * float(finfo(dtype if jnp.issubdtype(dtype, jnp.floating) else np.float64).eps)
     for beta in np.asarray(betas, np.float64).tolist():
         if not 0 <= beta < 1:
             raise ConfigError(f"beta={beta:g}: must lie in [0, 1)")

@@ -27,8 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import ConfigError, PlanError
 from jumpyworld.planning.estimate import Question
+from jumpyworld.planning.inputs import answer_of, as_floats
 from jumpyworld.planning.tasks import optional_floats, vector_goal
 
 
@@ -170,8 +171,18 @@ class HighLevelProposal(_AbstractChain):
         self, key: PRNGKeyArray, question: Question, places: Float[Array, "M d"], beta: Array
     ) -> Float[Array, "M d"]:
         """Draw z_k for each z_{k-1}."""
-        goal = vector_goal(question.task, "HighLevelProposal")
-        return self.policy.propose(key, places, jnp.broadcast_to(goal, places.shape))
+        goals = jnp.broadcast_to(vector_goal(question.task, "HighLevelProposal"), places.shape)
+
+        def ask() -> Array:
+            return jnp.asarray(self.policy.propose(key, places, goals))
+
+        z = answer_of("policy", self.policy, ask)
+        if z.shape != places.shape:
+            raise PlanError(
+                f"policy {type(self.policy).__name__}: proposed shape {z.shape} for states of "
+                f"shape {places.shape}; must be the same"
+            )
+        return z
 
 
 class ListProposal(AbstractProposal):
@@ -191,19 +202,20 @@ class ListProposal(AbstractProposal):
             num_segments: K, over which single policies are repeated.
 
         Raises:
-            ConfigError: the list is empty, of another rank, or not finite.
+            ConfigError: the list is empty, of another rank, or not of finite numbers.
         """
-        array = np.asarray(z)
+        try:
+            array = np.asarray(as_floats(z, "ListProposal: z"))
+        except PlanError as error:  # here it is a setting, and not a request
+            raise ConfigError(str(error)) from error
         if array.ndim == 2 and num_segments is not None:
             array = np.repeat(array[:, None], num_segments, axis=1)
         if array.ndim != 3 or not array.size:
             raise ConfigError(
-                f"ListProposal: z has shape {np.shape(z)}; must be [M, K, dz] with M >= 1, or "
+                f"ListProposal: z has shape {array.shape}; must be [M, K, dz] with M >= 1, or "
                 "[M, dz] and num_segments"
             )
-        if not np.isfinite(array).all():
-            raise ConfigError("ListProposal: z has values that are not finite")
-        self.z = jnp.asarray(array, float)
+        self.z = jnp.asarray(array)
 
     @property
     def count(self) -> int:

@@ -16,6 +16,7 @@ Shapes: M candidates, K segments, T rounds, da action, dz policy-encoding dimens
 # pyright: reportUnknownMemberType=false
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import equinox as eqx
 import jax
@@ -202,5 +203,5 @@ def play_round(
 
 
 def _check(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ConfigError(f"{name}={value}: must be at least {least}")
+    if not (isinstance(value, Integral) and value >= least):
+        raise ConfigError(f"{name}={value}: must be a whole number, at least {least}")
