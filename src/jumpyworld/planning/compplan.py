@@ -30,7 +30,7 @@ from jumpyworld.flows import Solver
 from jumpyworld.planning.base import AbstractPlanner
 from jumpyworld.planning.budget import plan_within
 from jumpyworld.planning.checks import check_horizons, check_settings, check_widths
-from jumpyworld.planning.estimate import Question, candidate_totals
+from jumpyworld.planning.estimate import Question, candidate_totals, draw_in_turns
 from jumpyworld.planning.gsp import Tail, discounts_of_horizons, gsp_weights
 from jumpyworld.planning.plan import Memory, Plan
 from jumpyworld.planning.precedents import Places
@@ -84,8 +84,10 @@ class CompPlan(AbstractPlanner):
         margin: by which share more than the last plan (or else the base policy) another candidate
             must be worth to be chosen. Among equally good ways this avoids going to and fro.
         when_all_zero: what to do when no candidate finds any reward: ``base`` follows the base
-            policy where the task's goal can be its z; ``candidate`` takes the first of the equals.
-        max_rows: chains alive at once.
+            policy where the task's goal is an aim (``Task.aim``) and can be its z; ``candidate``,
+            and whatever else has no such goal, takes the first of the equals.
+        max_rows: chains, candidates or first actions alive at once. Only where there are more
+            candidates than that does it change what is drawn.
     """
 
     repertoire: Repertoire
@@ -147,7 +149,7 @@ class CompPlan(AbstractPlanner):
             warm_start: add so many sequences of the last plan.
             margin: needed to leave the last plan, or else the base policy.
             when_all_zero: ``base`` or ``candidate``.
-            max_rows: chains alive at once; more are taken in turns.
+            max_rows: chains, candidates or first actions alive at once; more are taken in turns.
             allow_extrapolation: let horizons exceed what the model was trained for.
 
         Raises:
@@ -210,7 +212,11 @@ class CompPlan(AbstractPlanner):
             z, task, memory, include_base=self.include_base, warm_start=self.warm_start
         )
         states = jnp.broadcast_to(state, (len(z), *state.shape))
-        actions = self.repertoire.act(keys[1], states, z[:, 0])
+
+        def act(key: PRNGKeyArray, rows: tuple[Array, Array]) -> Array:
+            return self.repertoire.act(key, *rows)
+
+        actions = draw_in_turns(act, keys[1], (states, z[:, 0]), self.max_rows)
         held = jnp.zeros(len(z), bool)
         if self.margin > 0:
             held = protected(
@@ -230,7 +236,6 @@ class CompPlan(AbstractPlanner):
             number,
             shared_action=self.objective == "q",
             protects=num_protected(self.warm_start) if self.margin > 0 else 0,
-            max_rows=self.max_rows,
         )
 
     def conclude(
@@ -307,7 +312,7 @@ class CompPlan(AbstractPlanner):
         return plan_within(self, budget_ms, key, state, task, memory)
 
     def _question(self, state: Array, task: Task) -> Question:
-        return Question(self.repertoire, task, state, self.betas, self.weights)
+        return Question(self.repertoire, task, state, self.betas, self.weights, self.max_rows)
 
     def _fresh_value(
         self, key: PRNGKeyArray, state: Array, task: Task, pool: Pool, best: Array
@@ -319,7 +324,6 @@ class CompPlan(AbstractPlanner):
             pool.z[best][None],
             self.search.fresh,
             common_noise=False,
-            max_rows=self.max_rows,
         )
         return total[0] / self.search.fresh
 

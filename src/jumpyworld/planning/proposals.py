@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError, PlanError
-from jumpyworld.planning.estimate import Question
+from jumpyworld.planning.estimate import Question, draw_in_turns
 from jumpyworld.planning.inputs import answer_of, as_floats
 from jumpyworld.planning.tasks import optional_floats, vector_goal
 
@@ -52,7 +52,7 @@ class AbstractProposal(eqx.Module):
 
 
 class _AbstractChain(AbstractProposal):
-    """Draws z_k from z_{k-1}, beginning at the state; all candidates at once."""
+    """Draws z_k from z_{k-1}, beginning at the state; candidates side by side, as many as fit."""
 
     number: eqx.AbstractVar[int]
     append_goal: eqx.AbstractVar[bool]
@@ -78,9 +78,12 @@ class _AbstractChain(AbstractProposal):
             places = self.link(segment[0], question, places, segment[1])
             return places, places
 
+        def draw(key: PRNGKeyArray, start: Array) -> Array:
+            keys = jax.random.split(key, len(question.betas))
+            return jnp.swapaxes(jax.lax.scan(step, start, (keys, question.betas))[1], 0, 1)
+
         start = jnp.broadcast_to(question.state, (self.count, *question.state.shape))
-        keys = jax.random.split(key, len(question.betas))
-        z = jnp.swapaxes(jax.lax.scan(step, start, (keys, question.betas))[1], 0, 1)
+        z = draw_in_turns(draw, key, start, question.max_rows)
         if self.append_goal:
             goal = vector_goal(question.task, type(self).__name__)
             z = z.at[:, -1].set(jnp.broadcast_to(goal, z[:, -1].shape))
@@ -108,7 +111,7 @@ class GoalProposal(_AbstractChain):
         """Draw z_k for each z_{k-1}."""
         act_key, jump_key = jax.random.split(key)
         goal = vector_goal(question.task, "GoalProposal") if self.goal is None else self.goal
-        goals = jnp.broadcast_to(goal, (self.number, *goal.shape))
+        goals = jnp.broadcast_to(goal, (len(places), *goal.shape))
         actions = question.repertoire.act_in_chain(act_key, places, goals)
         return question.repertoire.jump(jump_key, places, actions, goals, beta)
 

@@ -160,7 +160,6 @@ def play_round(
     *,
     shared_action: bool,
     protects: int,
-    max_rows: int,
 ) -> Pool:
     """Return the pool after one more round.
 
@@ -172,7 +171,6 @@ def play_round(
         number: which round, from 0; static.
         shared_action: whether all chains of a candidate begin with its a_1 (objective ``q``).
         protects: protected candidates; they play beside the ``count`` best.
-        max_rows: chains alive at once.
     """
     count, samples = search.schedule(len(pool.z))[number]
     count = min(count + protects, len(pool.z))
@@ -190,7 +188,6 @@ def play_round(
         pool.z[picks],
         samples,
         common_noise=search.common_noise,
-        max_rows=max_rows,
     )
     return Pool(
         pool.z,
