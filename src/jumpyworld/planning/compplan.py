@@ -53,6 +53,7 @@ from jumpyworld.planning.search import (
 )
 from jumpyworld.planning.standing import (
     base_sequence,
+    best_first,
     best_of,
     num_protected,
     protected,
@@ -260,9 +261,7 @@ class CompPlan(AbstractPlanner):
             chosen = jnp.where(nothing, jnp.full_like(chosen, -1), chosen)
         remembered = None
         if self.warm_start:
-            # The chosen sequence first: it is the one that a margin protects.
-            order = jax.lax.top_k(scores.at[best].set(jnp.inf), self.warm_start)[1]
-            remembered = Memory(pool.z[order], ~nothing)
+            remembered = Memory(pool.z[best_first(pool, best)[: self.warm_start]], ~nothing)
         return Plan(
             action=action,
             z=z,
