@@ -10,7 +10,7 @@ after every step is planning over primitive actions (``gpi``, ``actionplan``).
 
 Extensions, all off by default: the base policy and the last plan among the candidates, a margin
 for leaving them, elimination, the objective V, doubt about jumps that the data never made. Where no
-candidate finds any reward, the base policy acts.
+candidate finds any reward on the way to a goal, the base policy acts.
 
 Shapes: M candidates, K segments, d state, da action, dz policy-encoding dimensions.
 """
@@ -251,7 +251,8 @@ class CompPlan(AbstractPlanner):
         if self.search.fresh:
             value = self._fresh_value(fresh_key, state, task, pool, best)
         chosen, nothing = best, pool.no_reward
-        base_z = base_sequence(pool.z, task)
+        # Only to a goal that is an aim: to the policy any goal is a place to go to.
+        base_z = base_sequence(pool.z, task) if task.aim else None
         if base_z is not None and self.when_all_zero == "base":
             base = self.repertoire.policy if self.base is None else self.base
             limit = self.repertoire.action_limit

@@ -133,7 +133,10 @@ class Pool(eqx.Module):
 
     @property
     def no_reward(self) -> Bool[Array, ""]:
-        """Whether no candidate has a value other than zero."""
+        """Whether no candidate has a value other than zero.
+
+        Where some are below zero it is a choice like any other, and zero may be the best.
+        """
         means = self.means
         return ~jnp.any(jnp.isfinite(means) & (means != 0))
 
