@@ -102,7 +102,37 @@ def test_who_takes_what():
     assert takes("gpi", "horizons", gpi_chain=True) and not takes("gpi", "horizons")
     for name in ("zero-shot", *PLANNING):
         fields = planner_settings(MEDIUM, "gcbc").used_by(name)
-        assert all(takes(name, field) for field in fields)
+        assert all(takes(name, field) for field in fields if (name, field) != ("gpi", "tail"))
+
+
+def test_a_single_jump_has_no_tail():
+    settings = planner_settings(MEDIUM, "gcbc")
+    absorb = dataclasses.replace(settings, tail="absorb")
+    assert not takes("gpi", "tail") and takes("gpi", "tail", gpi_chain=True)
+    # Results of before keep their names.
+    assert absorb.used_by("gpi") == settings.used_by("gpi")
+    assert settings.used_by("gpi")["tail"] == "truncate"
+    chain = dataclasses.replace(absorb, gpi_chain=True)
+    assert chain.used_by("gpi")["tail"] == "absorb"
+
+
+@pytest.mark.parametrize(
+    ("planner", "asked", "text"),
+    [
+        ("ggpi", {"horizons": (0, 40)}, r"horizons\[0\]=0: must be"),
+        ("ggpi", {"horizons": ()}, r"horizons=\(\)"),
+        ("ggpi", {"horizons": (), "alpha": 0.1}, r"horizons=\(\)"),
+        ("ggpi", {"discount": 0}, "discount=0: must lie"),
+        ("ggpi", {"discount": 1, "horizons": (1, 20)}, "discount=1: must lie"),
+        ("gpi", {"discount": 5}, "discount=5: must lie"),
+        ("gpi", {"discount": 1}, "discount=1: must lie"),
+        ("actionplan", {"discount": 1}, "discount=1: must lie"),
+    ],
+)
+def test_discounts_and_horizons_out_of_range_are_named(planner, asked, text):
+    settings = planner_settings(MEDIUM, "gcbc", **asked)
+    with pytest.raises(ConfigError, match=text):
+        make_planner(planner, settings, Hierarchy(), ghm=Drift(), world_model=Drift())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from drifting import MEDIUM, Random, compose, paths
 
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import ConfigError, PlanError
 from jumpyworld.evaluation.lockstep import Lockstep
 from jumpyworld.evaluation.success import episode_seed, evaluate
 from jumpyworld.planning import AbstractPlanner, Plan, ZeroShot
@@ -177,9 +177,21 @@ def test_between_plans_the_policy_acts_and_not_the_plan(run):
     assert ended.decisions.plans == 3 and ended.decisions.plan_ms is not None
 
 
+class NowhereBetween(EastThenNorth):
+    """Plans a step east and returns NaN after it."""
+
+    def act_between(self, key, state, plan: Plan):
+        return jnp.full(2, jnp.nan)
+
+
+def test_an_action_that_is_none_is_an_error_and_no_failure(run):
+    with pytest.raises(PlanError, match=r"action: .* not finite"):
+        run(NowhereBetween(), tasks=(1,), max_steps=7, replan_every=3)
+
+
 @pytest.mark.parametrize(
     "asked", [{"episodes": 0}, {"tasks": (6,)}, {"tasks": ()}, {"tasks": (1, 1)},
-              {"max_steps": 0}, {"replan_every": 0}],
+              {"max_steps": 0}, {"replan_every": 0}, {"seed": -1}, {"seed": 0.5}],
 )  # fmt: skip
 def test_numbers_out_of_range_are_refused(asked, run, policy):
     with pytest.raises(ConfigError, match=next(iter(asked))):

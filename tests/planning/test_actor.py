@@ -46,5 +46,5 @@ def test_it_plans_every_few_steps_remembers_and_follows_in_between(key):
 
 
 def test_the_interval_must_be_positive(key):
-    with pytest.raises(ConfigError, match="replan_every=0: must be at least 1"):
+    with pytest.raises(ConfigError, match="replan_every=0: must be a whole number, at least 1"):
         Actor(Logged(), "a task", key, replan_every=0)

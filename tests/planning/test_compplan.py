@@ -232,6 +232,15 @@ def test_gpi_and_ggpi_set_horizons_and_nothing_else(mdp):
     np.testing.assert_allclose(ggpi.betas, [0.63, 0.63, 0.9], rtol=1e-6)
     ratio = (0.9 - 0.63) / 0.37
     np.testing.assert_allclose(ggpi.weights, [0.1 / 0.37, ratio * 0.1 / 0.37, ratio**2], rtol=1e-5)
+    for discount in (0, 1, 2, 5, float("nan"), None):
+        with pytest.raises(ConfigError, match=f"discount={discount}: must"):
+            GPI(Trained(), ConstantAction(), discount=discount, proposal=one)
+        with pytest.raises(ConfigError, match=f"discount={discount}: must"):
+            GPI(Corridor(), ConstantAction(), discount=discount, proposal=one)
+        with pytest.raises(ConfigError, match=f"discount={discount}: must"):
+            GGPI(
+                Corridor(), mdp.policy(), alpha=0.5, num_segments=2, discount=discount, proposal=one
+            )
     for alpha in (0.0, 1.0, float("nan")):
         with pytest.raises(ConfigError, match="alpha"):
             GGPI(Trained(), mdp.policy(), alpha=alpha, num_segments=2, discount=0.7, proposal=many)

@@ -1,5 +1,7 @@
 """Lemma gsp q-function: chained samples of exact models estimate the value without bias."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -107,9 +109,8 @@ def test_common_noise_and_chunks(key):
     z = z.at[1].set(z[0])
 
     def totals(common, rows):
-        return candidate_totals(
-            key, question, jnp.zeros((11, 1)), z, 8, common_noise=common, max_rows=rows
-        )
+        asked = dataclasses.replace(question, max_rows=rows)
+        return candidate_totals(key, asked, jnp.zeros((11, 1)), z, 8, common_noise=common)
 
     whole = {common: totals(common, 1000) for common in (True, False)}
     assert whole[True].shape == (11,)

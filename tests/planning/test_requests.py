@@ -2,6 +2,7 @@
 
 import functools
 import gc
+from collections.abc import Callable
 from pathlib import Path
 
 import equinox as eqx
@@ -10,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jumpyworld
 from jumpyworld import domains
 from jumpyworld.errors import ConfigError, JumpyError, PlanError
 from jumpyworld.planning import (
+    AbstractPlanner,
     CompPlan,
     Elimination,
     GoalProposal,
@@ -116,14 +119,7 @@ def test_a_thousand_mixed_plans_compile_nothing_and_keep_no_memory():
                 who.batch(keys, np.tile(state, (3, 1)), tasks[0](goal=np.tile(goal, (3, 1))))
         return plan
 
-    def warm_up():
-        for who in (planner, others):
-            # A slow machine would not get to the last round within the budgets below.
-            state, goal = rng.normal(size=(2, 2))
-            who(jax.random.key(0), state, tasks[0](goal=goal), budget_ms=1e9)
-        ask(106)
-
-    assert compilations(warm_up) > 0
+    assert compilations(lambda: ask(106)) > 0
     gc.collect()
     arrays, before = len(jax.live_arrays()), resident_bytes()
     assert compilations(lambda: ask(1000)) == 0
@@ -131,6 +127,17 @@ def test_a_thousand_mixed_plans_compile_nothing_and_keep_no_memory():
     assert len(jax.live_arrays()) <= arrays + 10
     # Ten kilobytes a request would be a leak; what allocators keep by the way is less.
     assert resident_bytes() - before < 1000 * 10_000
+
+
+def test_with_a_budget_only_the_first_call_compiles(key):
+    """However few rounds it had time for: a later one must not compile within its budget."""
+    planner = drifting(search=Elimination(((8, 2), (4, 4), (2, 8))))
+    task, state = Task(near, GOAL), np.zeros(2)
+    hasty = planner(key, state, task, budget_ms=0)
+    assert (hasty.spent.sum(1) > 0).tolist() == [True, False, False]
+    patient = []
+    assert compilations(lambda: patient.append(planner(key, state, task, budget_ms=1e9))) == 0
+    assert (patient[0].spent.sum(1) > 0).all()
 
 
 def test_weights_are_arguments_and_not_constants(key):
@@ -181,10 +188,70 @@ def test_between_plans_the_policy_of_z1_acts_anew(key):
     assert decide(planner, keys, states, task, step=3, replan_every=3, plans=plans)[1] is not plans
 
 
+class Forgetful(AbstractPlanner):
+    """Plans, and between two plans returns NaN."""
+
+    def plan(self, key, state, task, memory):
+        return ZeroShot(Counting()).plan(key, state, task, memory)
+
+    def act_between(self, key, state, plan):
+        return jnp.full(2, jnp.nan)
+
+
+def test_between_plans_nothing_is_executed_that_is_not_finite(key):
+    keys, states, task = jax.random.split(key, 2), np.ones((2, 2)), Task(near, np.zeros((2, 2)))
+    forgetful, sound = Forgetful(), ZeroShot(Counting())
+    plans = sound.batch(keys, states, task)
+    plan = jax.tree.map(lambda x: x[0], plans)
+    with pytest.raises(
+        PlanError, match=r"action: .* 2 values that are not finite, first at \(0,\)"
+    ):
+        forgetful.follow(key, states[0], plan)
+    with pytest.raises(PlanError, match=r"action: .* 4 values that are not finite"):
+        decide(forgetful, keys, states, task, step=1, replan_every=2, plans=plans)
+    for bad in (np.nan, 1e300):
+        with pytest.raises(
+            PlanError, match=r"state: 1 values that are not finite, first at \(1,\)"
+        ):
+            sound.follow(key, np.asarray([0, bad]), plan)
+        with pytest.raises(PlanError, match=r"state: 2 values that are not finite"):
+            sound.follow_batch(keys, np.asarray([[0, bad], [0, bad]]), plans)
+    with pytest.raises(PlanError, match=r"state of shape \(2, 2\)"):
+        sound.follow(key, states, plan)
+    with pytest.raises(PlanError, match="keys: one for a batch of 2"):
+        sound.follow_batch(key, states, plans)
+
+
 @pytest.mark.parametrize(
     ("ask", "named"),
     [
         (lambda p, k: p(k, np.asarray([np.nan, 0]), Task(near, GOAL)), "state: 1 values"),
+        (lambda p, k: p(k, np.asarray([1e300, 0]), Task(near, GOAL)), "state: 1 values"),
+        (lambda p, k: p(k, np.asarray([1j, 0]), Task(near, GOAL)), "state: .* complex"),
+        (lambda p, k: p(k, ["1", "2"], Task(near, GOAL)), "state: must be numbers"),
+        (lambda p, k: p(k, [[1.0], 2.0], Task(near, GOAL)), "state: is no array of numbers"),
+        (lambda p, k: p(k, None, Task(near, GOAL)), "state: must be numbers"),
+        (lambda p, k: p(k, np.zeros(2), Task(near, ["a", "b"])), "goal: must be numbers"),
+        (lambda p, k: p(k, np.zeros(2), Task(near, [[1.0], 2.0])), "goal: is no array"),
+        (lambda p, k: p(k, np.zeros(2), Task(near, [1e300, 0])), "goal: 1 values"),
+        (lambda p, k: p(k, np.zeros(2), goal_task(POINT, [[1.0], 2.0])), "goal: is no array"),
+        (lambda p, k: p(None, np.zeros(2), Task(near, GOAL)), "key of type NoneType"),
+        (lambda p, k: p(k[None], np.zeros(2), Task(near, GOAL)), "key: 1 of them"),
+        (
+            lambda p, k: p.batch(None, np.zeros((1, 2)), Task(near, np.zeros((1, 2)))),
+            "keys: one for a batch of 1",
+        ),
+        (
+            lambda p, k: decide(
+                p, k[None], np.zeros((1, 2)), Task(near, GOAL[None]), step=0, replan_every=0
+            ),
+            "replan_every=0",
+        ),
+        (
+            lambda p, k: ZeroShot(Constant(0.0))(k, GOAL, Task(near, GOAL), budget_ms=-1),
+            "budget_ms",
+        ),
+        (lambda p, k: p(k, np.zeros(2), Task(near, GOAL), budget_ms="1"), "budget_ms=1"),
         (lambda p, k: p(k, np.zeros((1, 2)), Task(near, GOAL)), r"state of shape \(1, 2\)"),
         (lambda p, k: p(k, np.zeros(2), Task(near, np.asarray([np.inf, 0]))), "goal"),
         (lambda p, k: p(k, np.zeros(2), GOAL), "task="),
@@ -231,6 +298,11 @@ def test_a_reward_of_another_shape_is_refused(key):
         (lambda: drifting(horizons=()), r"horizons=\(\)"),
         (lambda: drifting(horizons=(4, 80)), "80 steps"),
         (lambda: drifting(discount=1.0), "discount=1"),
+        (lambda: drifting(discount=None), "discount=None"),
+        (lambda: drifting(horizons=None), "horizons=None"),
+        (lambda: drifting(horizons=5), "horizons=5: must be a sequence"),
+        (lambda: drifting(horizons=("5", "five")), "horizons=.*five.*: must be numbers"),
+        (lambda: drifting(proposal=ListProposal([[[1.0]], 2.0])), "ListProposal: z: is no array"),
         (lambda: drifting(proposal=GoalProposal(0)), "number=0"),
         (lambda: drifting(proposal=UnconditionalProposal(-1)), "number=-1"),
         (lambda: drifting(proposal=ListProposal(np.zeros((0, 2, 2)))), r"\(0, 2, 2\)"),
@@ -261,6 +333,35 @@ def test_extrapolation_can_be_asked_for():
 class Raises(eqx.Module):
     def sample(self, key, states, z):
         raise ValueError("out of order\nand more")
+
+
+class Returns(eqx.Module):
+    """A policy, or a model, that answers whatever it is told to."""
+
+    answer: Callable = eqx.field(static=True)
+
+    def sample(self, key, states, *others):
+        return self.answer(states)
+
+
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        ({"model": Returns(lambda s: 1 / 0)}, "model Returns: raised ZeroDivisionError"),
+        ({"model": Returns(lambda s: s[:, :1])}, r"model Returns: returned shape \(\d+, 1\)"),
+        ({"model": Returns(lambda s: None)}, "model Returns: raised"),
+        ({"policy": Returns(lambda s: None)}, "policy Returns: raised"),
+        ({"policy": Returns(lambda s: s[0])}, r"policy Returns: returned shape \(2,\)"),
+        ({"policy": Returns(lambda s: "left")}, "policy Returns: raised"),
+    ],
+)
+def test_parts_that_answer_wrongly_are_named_in_one_line(parts, named, key):
+    with pytest.raises(PlanError, match=named) as caught:
+        drifting(**parts)(key, np.zeros(2), Task(near, GOAL))
+    assert "\n" not in str(caught.value)
+    if "policy" in parts:
+        with pytest.raises(PlanError, match=named):
+            ZeroShot(parts["policy"])(key, np.zeros(2), Task(near, GOAL))
 
 
 class Constant(eqx.Module):
@@ -336,3 +437,33 @@ def test_chains_beyond_any_memory_need_no_more_than_those_alive(key):
 
     few = temporary_bytes(2**4, 2**16)
     assert temporary_bytes(2**24, 2**16) < few + 2**24 * 2**8
+
+
+def test_candidates_of_a_network_need_no_more_than_those_alive(key):
+    """Its inner layers are what takes memory: at once, 16 KB for each candidate."""
+    home = Path(jumpyworld.__file__).parent / "demo"
+    model, policy = jumpyworld.load(home / "ghm"), jumpyworld.load(home / "gcbc")
+
+    def temporary_bytes(candidates):
+        planner = drifting(
+            model=model, policy=policy, horizons=(4,), proposal=GoalProposal(candidates),
+            search=Uniform(1), max_rows=2**10,
+        )  # fmt: skip
+        program = base._plan.lower(planner, key, jnp.zeros(2), Task(near, GOAL), None)
+        return program.compile().compiled.memory_analysis().temp_size_in_bytes
+
+    assert temporary_bytes(2**16) < temporary_bytes(2**10) + 2**16 * 2**8
+
+
+@pytest.mark.parametrize("proposal", [GoalProposal(50), UnconditionalProposal(50)])
+def test_more_candidates_than_fit_are_all_drawn_each_on_its_own(proposal, key):
+    whole, turns = (
+        drifting(proposal=proposal, max_rows=rows)(key, np.zeros(2), Task(near, GOAL))
+        for rows in (2**16, 8)
+    )
+    for plan in (whole, turns):
+        assert plan.candidates.shape == (50, 2, 2) and plan.invalid == 0
+        assert len(np.unique(plan.candidates[:, 0, 0])) == 50
+    # Other draws of the same law.
+    for a, b in zip(whole.candidates.mean(0), turns.candidates.mean(0), strict=True):
+        np.testing.assert_allclose(a, b, atol=0.4)

@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 
 from jumpyworld.errors import ConfigError
-from jumpyworld.planning import CompPlan, Elimination, ListProposal, Task, Uniform, fast_search
+from jumpyworld.planning import (
+    CompPlan,
+    Elimination,
+    ListProposal,
+    Task,
+    Uniform,
+    ZeroShot,
+    fast_search,
+)
+from jumpyworld.planning.search import Pool
+from jumpyworld.planning.standing import best_first
 
 
 class NoAction(eqx.Module):
@@ -158,8 +168,25 @@ def test_the_last_plan_stands_among_the_candidates(key):
     assert float(close(key, np.zeros(1), TASK, forgotten).z[0, 0]) == pytest.approx(0.95)
 
 
+def shunned(states, goal):
+    return -(states[..., 0] == goal[0]).astype(states.dtype)
+
+
+@pytest.mark.parametrize("aim", [False, True])
+def test_where_zero_is_the_best_value_nobody_goes_to_the_forbidden_place(aim, key):
+    """The base policy does what it is told: sent to the goal of such a task it would arrive."""
+    forbidden = Task(shunned, np.ones(1), aim=aim)
+    plan = bandit([0.0, 1.0, 0.5], Uniform(64))(key, np.zeros(1), forbidden)
+    # Others are worth less: a choice like any other.
+    assert plan.chosen == 0 and plan.z[0, 0] == 0 and not plan.all_zero
+    plan = bandit([0.0, 0.0], Uniform(4))(key, np.zeros(1), forbidden)
+    # All are safe. That alone does not tell an aim from a danger; the task does.
+    assert plan.all_zero and plan.value == 0
+    assert (int(plan.chosen), float(plan.z[0, 0])) == ((-1, 1.0) if aim else (0, 0.0))
+
+
 def test_the_way_out_when_nothing_is_found(key):
-    task = Task(heads_with_goal, goal=np.full(1, 0.5))
+    task = Task(heads_with_goal, goal=np.full(1, 0.5), aim=True)
     plans = {
         way: bandit([0.0, 0.0], Uniform(4), when_all_zero=way)(key, np.zeros(1), task)
         for way in ("base", "candidate")
@@ -167,6 +194,31 @@ def test_the_way_out_when_nothing_is_found(key):
     assert all(plan.all_zero and plan.value == 0 for plan in plans.values())
     assert plans["base"].chosen == -1 and plans["base"].z[0, 0] == 0.5
     assert plans["candidate"].chosen == 0 and plans["candidate"].z[0, 0] == 0
+    # A batch knows as much of its tasks.
+    keys, goals = jax.random.split(key, 2), task.for_goal(np.full((2, 1), 0.5))
+    assert (bandit([0.0, 0.0], Uniform(4)).batch(keys, np.zeros((2, 1)), goals).chosen == -1).all()
+
+
+def test_what_is_remembered_is_ranked_by_value_and_never_broken():
+    """The chosen one, the others of the last round, the eliminated ones; NaN is none of them."""
+    values = jnp.asarray([jnp.nan, 0.1, 0.7, 0.3, 0.2, 0.5])
+    pool = Pool(
+        z=jnp.arange(6.0)[:, None, None],
+        actions=jnp.zeros((6, 1)),
+        totals=values,
+        spent=jnp.ones((1, 6), jnp.int32),
+        alive=jnp.asarray([True, True, False, False, True, False]),
+        protected=jnp.zeros(6, bool),
+    )
+    assert best_first(pool, jnp.asarray(4)).tolist() == [4, 1, 2, 5, 3, 4]
+
+
+def test_the_eliminated_are_remembered_by_value(key):
+    chances = np.asarray([0.05, 0.9, 0.1, 0.8, 0.3, 0.6])
+    planner = bandit(chances, Elimination(((6, 512), (1, 512))), warm_start=6)
+    # What is remembered stands twice among the candidates, and what is proposed once.
+    remembered = planner(key, np.zeros(1), TASK).memory.z[:, 0, 0]
+    np.testing.assert_allclose(remembered, [0.9] * 3 + [0.8] * 3)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +232,13 @@ def test_the_way_out_when_nothing_is_found(key):
         (lambda: bandit([0.1, 0.2], Elimination(((1, 4),))), "1 of 2 candidates"),
         (lambda: bandit([0.1], Uniform(4), margin=0.1), "margin=0.1"),
         (lambda: bandit([0.1], Uniform(4), warm_start=3), "warm_start=3"),
+        (
+            lambda: bandit([0.1, 0.2], Uniform(4), warm_start=1.5),
+            r"warm_start=1\.5: must be a whole",
+        ),
+        (lambda: bandit([0.1], Uniform(4), action_limit=-1), "action_limit=-1: must be above 0"),
+        (lambda: ZeroShot(NoAction(), action_limit=-1), "action_limit=-1: must be above 0"),
+        (lambda: Uniform(2.5), r"samples=2\.5: must be a whole"),
         (lambda: bandit([0.1], Uniform(4), max_rows=3), "max_rows=3"),
         (lambda: bandit([0.1], Uniform(4), objective="w"), "objective='w'"),
         (lambda: bandit([0.1], Uniform(4), num_steps=0), "num_steps=0"),

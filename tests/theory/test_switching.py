@@ -175,6 +175,19 @@ def test_dtypes_are_kept_and_tracing_works():
     )
 
 
+@pytest.mark.parametrize("tail", ["truncate", "absorb"])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16, np.float32])
+def test_a_discount_with_a_dtype_of_its_own_widens_nothing(dtype, tail):
+    for discount in (np.float64(0.9), np.float32(0.9), 0.9):
+        for betas in (np.asarray([0.5, 0.75], dtype), jnp.asarray([0.5, 0.75], dtype)):
+            found = gsp_weights(betas, discount, tail)
+            exact = gsp_weights(np.asarray([0.5, 0.75]), 0.9, tail)
+            assert found.dtype == dtype
+            np.testing.assert_allclose(np.asarray(found, np.float64), exact, rtol=0.03)
+            assert effective_discounts(betas, discount).dtype == dtype
+            assert switching_probabilities(betas, discount).dtype == dtype
+
+
 def test_horizons_and_betas_may_be_any_sequence_of_numbers():
     np.testing.assert_array_equal(
         discounts_of_horizons(np.asarray([2, 4])), discounts_of_horizons([2, 4])

@@ -40,6 +40,7 @@ from jumpyworld.planning import (
 from jumpyworld.planning.bridge import PATIENCE
 from jumpyworld.planning.bridge import STRIDE as BRIDGE_STRIDE
 from jumpyworld.planning.compplan import MakeProposal
+from jumpyworld.planning.gsp import as_discount, discounts_of_horizons
 from jumpyworld.planning.trace import STRIDE as TRACE_STRIDE
 
 PlannerName = Literal["zero-shot", "compplan", "gpi", "ggpi", "actionplan"]
@@ -78,8 +79,9 @@ def takers(name: str) -> tuple[PlannerName, ...]:
 
 
 def takes(planner: str, name: str, *, gpi_chain: bool = False) -> bool:
-    """Say whether a planner is among ``takers``; GPI without its chain has no horizons."""
-    idle = planner == "gpi" and not gpi_chain and name in ("horizons", "allow_extrapolation")
+    """Say whether a planner is among ``takers``; GPI without its chain has but one segment."""
+    of_chains = ("horizons", "allow_extrapolation", "tail")
+    idle = planner == "gpi" and not gpi_chain and name in of_chains
     return planner in takers(name) and not idle
 
 
@@ -154,6 +156,9 @@ class PlannerSettings:
         unused |= set() if self.proposal in STRIDES else {"stride"}
         unused |= {"refuse"} if self.refuse else set()
         unused |= {"samples"} if self.search == "elimination" else {"rounds"}
+        if planner == "gpi" and not self.gpi_chain:
+            # One segment has no tail; the names of results have always said which.
+            values["tail"], unused = "truncate", unused - {"tail"}
         return {name: value for name, value in values.items() if name not in unused}
 
 
@@ -261,6 +266,7 @@ def make_planner(
             chain = _one_z(proposal)
             return GPI(ghm, policy, horizons=settings.horizons, proposal=chain, **common)
         return GPI(ghm, policy, proposal=proposal, **common)
+    discounts_of_horizons(settings.horizons)  # refuses those that are none
     alpha, segments = _alpha(settings), len(settings.horizons)
     return GGPI(ghm, policy, alpha=alpha, num_segments=segments, proposal=proposal, **common)
 
@@ -313,7 +319,7 @@ def _alpha(settings: PlannerSettings) -> float:
     """Return GGPI's switching probability: beta = discount (1 - alpha) is the first horizon's."""
     if settings.alpha is not None:
         return settings.alpha
-    alpha = 1 - (1 - 1 / settings.horizons[0]) / settings.discount
+    alpha = 1 - (1 - 1 / settings.horizons[0]) / as_discount(settings.discount)
     if not 0 < alpha < 1:
         raise ConfigError(
             f"horizons: {settings.horizons[0]:g} steps is not below the discount's "

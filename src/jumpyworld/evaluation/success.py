@@ -13,6 +13,7 @@ import functools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -115,7 +116,7 @@ def evaluate(
         PlanError: the planner cannot answer.
     """
     task_ids = tuple(range(1, domain.num_tasks + 1) if tasks is None else tasks)
-    _check(domain, task_ids, episodes, max_steps, replan_every)
+    _check(domain, task_ids, episodes, max_steps, replan_every, seed)
     planner = actor if isinstance(actor, AbstractPlanner) else ZeroShot(actor, action_limit=None)
     jobs = [(task, episode) for task in task_ids for episode in range(episodes)]
     limit = max_steps or domain.max_episode_steps
@@ -285,7 +286,12 @@ def _step_keys(keys, rows, t):
 
 
 def _check(
-    domain: Domain, tasks: tuple[int, ...], episodes: int, max_steps: int | None, replan_every: int
+    domain: Domain,
+    tasks: tuple[int, ...],
+    episodes: int,
+    max_steps: int | None,
+    replan_every: int,
+    seed: int,
 ) -> None:
     known = range(1, domain.num_tasks + 1)
     if not tasks or len(set(tasks)) < len(tasks) or not set(tasks) <= set(known):
@@ -295,3 +301,5 @@ def _check(
             raise ConfigError(f"{name}={value}: must be at least 1")
     if max_steps is not None and max_steps < 1:
         raise ConfigError(f"max_steps={max_steps}: must be at least 1")
+    if not (isinstance(seed, Integral) and seed >= 0):
+        raise ConfigError(f"seed={seed}: must be a whole number, at least 0")

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import ConfigError
 from jumpyworld.planning.base import AbstractPlanner
+from jumpyworld.planning.inputs import check_interval
 from jumpyworld.planning.plan import Plan
 from jumpyworld.planning.tasks import Task
 
@@ -37,8 +37,7 @@ class Actor:
         Raises:
             ConfigError: the interval is not positive.
         """
-        if replan_every < 1:
-            raise ConfigError(f"replan_every={replan_every}: must be at least 1")
+        check_interval(replan_every)
         self._planner, self._task, self._key, self._every = planner, task, key, replan_every
         self._step = 0
         self.plans: list[Plan] = []

@@ -28,9 +28,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.errors import PlanError
 from jumpyworld.planning.estimate import in_turns
+from jumpyworld.planning.inputs import (
+    as_floats,
+    check_budget,
+    check_interval,
+    finite_actions,
+    many_keys,
+    one_key,
+)
 from jumpyworld.planning.plan import Memory, Plan
 from jumpyworld.planning.tasks import Task
-from jumpyworld.policies.base import as_key
 
 T = TypeVar("T")
 HostError: type[Exception] = jax.errors.JaxRuntimeError
@@ -106,13 +113,15 @@ class AbstractPlanner(eqx.Module):
         Raises:
             PlanError: the request cannot be answered; the message names the field.
         """
-        key, state = as_key(key), self._check(state, task, ndim=1)
+        key, state = one_key(key), self._check(state, task, ndim=1)
+        if budget_ms is not None:
+            check_budget(budget_ms)
         memory = memory if memory is not None else self.remember(key, state, task)
         if budget_ms is None:
             plan = _guarded(_plan, self, key, state, task, memory)
         else:
             plan = _guarded(self.within, budget_ms, key, state, task, memory)
-        return _finite(plan)
+        return _executable(plan)
 
     def batch(
         self,
@@ -137,14 +146,12 @@ class AbstractPlanner(eqx.Module):
             raise PlanError(
                 f"goal of shape {task.goal.shape}: a batch of {len(states)} states needs one each"
             )
-        if np.shape(keys)[:1] != states.shape[:1]:
-            many = np.shape(keys)[0] if np.ndim(keys) else "one"
-            raise PlanError(f"keys: {many} for a batch of {len(states)} states")
+        keys = many_keys(keys, len(states))
         if memory is None:
             goal = None if task.goal is None else task.goal[0]
-            one = self.remember(as_key(keys[0]), states[0], Task(task.reward, goal))
+            one = self.remember(one_key(keys[0]), states[0], task.for_goal(goal))
             memory = jax.tree.map(_repeat(len(states)), one)
-        return _finite(_guarded(_plan_batch, self, keys, states, task, memory))
+        return _executable(_guarded(_plan_batch, self, keys, states, task, memory))
 
     def follow(
         self, key: PRNGKeyArray, state: Float[Array, " d"], plan: Plan
@@ -152,28 +159,27 @@ class AbstractPlanner(eqx.Module):
         """Return the action at a state between two plans: of pi_{z_1}, drawn there and then.
 
         Paper: section on planning frequency; the stored action is executed once only.
+
+        Raises:
+            PlanError: the state or the action is not finite, or the policy fails.
         """
-        return _guarded(_follow, self, as_key(key), jnp.asarray(state, float), plan)
+        state = _states(state, ndim=1)
+        return finite_actions(_guarded(_follow, self, one_key(key), state, plan))
 
     def follow_batch(
         self, keys: PRNGKeyArray, states: Float[Array, "E d"], plans: Plan
     ) -> Float[Array, "E da"]:
         """Return what ``follow`` does, for many environments [E]."""
-        return _guarded(_follow_batch, self, keys, jnp.asarray(states, float), plans)
+        states = _states(states, ndim=2)
+        keys = many_keys(keys, len(states))
+        return finite_actions(_guarded(_follow_batch, self, keys, states, plans))
 
     def _check(self, state: Any, task: Any, ndim: int) -> Array:
         if not isinstance(task, Task):
             raise PlanError(f"task={task!r}: must be a Task, such as goal_task(domain, goal)")
-        shape = np.shape(state)
-        if len(shape) != ndim or 0 in shape:
-            wanted = "[d]" if ndim == 1 else "[E, d]"
-            raise PlanError(f"state of shape {shape}: must be {wanted}")
-        if not isinstance(state, Tracer):
-            bad = ~np.isfinite(np.asarray(state))
-            if bad.any():
-                raise PlanError(f"state: {bad.sum()} values are not finite, first at {_first(bad)}")
-        self.check_widths(shape[-1], task)
-        return jnp.asarray(state, float)
+        states = _states(state, ndim)
+        self.check_widths(states.shape[-1], task)
+        return states
 
 
 def decide(
@@ -199,7 +205,12 @@ def decide(
         step: control steps since the episodes began.
         replan_every: n.
         plans: what the last step returned; None at the first.
+
+    Raises:
+        ConfigError: the interval is not positive.
+        PlanError: as of the planner's ``batch`` and ``follow_batch``.
     """
+    check_interval(replan_every)
     if plans is None or step % replan_every == 0:
         plans = planner.batch(keys, states, task, None if plans is None else plans.memory)
         return plans.action, plans
@@ -219,7 +230,7 @@ def _plan_batch(
 ) -> Plan:
     def one(row: tuple[PRNGKeyArray, Array, Array | None, Memory | None]) -> Plan:
         key, state, goal, remembered = row
-        plan = planner.plan(key, state, Task(task.reward, goal), remembered)
+        plan = planner.plan(key, state, task.for_goal(goal), remembered)
         return dataclasses.replace(plan, candidates=None)
 
     rows = (keys, states, task.goal, memory)
@@ -257,17 +268,16 @@ def _guarded(function: Callable[..., T], *args: Any) -> T:
     return answer
 
 
-def _finite(plan: Plan) -> Plan:
-    if isinstance(plan.action, Tracer):
-        return plan
-    bad = ~np.isfinite(np.asarray(plan.action))
-    if bad.any():
-        raise PlanError(
-            f"action: the policy returned {bad.sum()} values that are not finite, first at "
-            f"{_first(bad)}; invalid candidates: {np.asarray(plan.invalid).max()}"
-        )
+def _states(state: Any, ndim: int) -> Array:
+    states = as_floats(state, "state")
+    if states.ndim != ndim or not states.size:
+        wanted = "[d]" if ndim == 1 else "[E, d]"
+        raise PlanError(f"state of shape {states.shape}: must be {wanted}")
+    return states
+
+
+def _executable(plan: Plan) -> Plan:
+    if not isinstance(plan.action, Tracer):
+        remark = f"; invalid candidates: {np.asarray(plan.invalid).max()}"
+        finite_actions(plan.action, remark)
     return plan
-
-
-def _first(bad: np.ndarray) -> tuple[int, ...]:
-    return tuple(np.argwhere(bad)[0].tolist())

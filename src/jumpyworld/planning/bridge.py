@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError
-from jumpyworld.planning.estimate import Question
+from jumpyworld.planning.estimate import Question, draw_in_turns
 from jumpyworld.planning.gsp import discounts_of_horizons
 from jumpyworld.planning.precedents import Places, count_steps, nearest
 from jumpyworld.planning.proposals import AbstractProposal
@@ -130,9 +130,12 @@ class BridgeProposal(AbstractProposal):
             z = self.examples[there, pick].astype(question.state.dtype)
             return there, jnp.where((there == end)[:, None], goal.astype(z.dtype)[None], z)
 
-        keys = jax.random.split(key, (len(question.betas), 2))
+        def draw(key: PRNGKeyArray, here: Array) -> Array:
+            keys = jax.random.split(key, (len(question.betas), 2))
+            return jnp.swapaxes(jax.lax.scan(step, here, (keys, self.jumps_to, ahead))[1], 0, 1)
+
         here = jnp.broadcast_to(start, (self.number,))
-        return jnp.swapaxes(jax.lax.scan(step, here, (keys, self.jumps_to, ahead))[1], 0, 1)
+        return draw_in_turns(draw, key, here, question.max_rows)
 
     def _ahead(self, end: Int[Array, ""]) -> Float[Array, "K C"]:
         """Return log h_1..h_K for a goal in a place."""

@@ -1,6 +1,7 @@
 """What CompPlan refuses, in one line that names the setting and its value."""
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from jumpyworld.errors import ConfigError, PlanError
@@ -25,8 +26,10 @@ def check_horizons(horizons: Sequence[float], betas: Sequence[float], model: Any
 
 def check_settings(planner: "CompPlan") -> None:
     """Raise ConfigError where a setting is out of range, or two do not fit together."""
+    _check_counts(planner)
+    check_limit(planner.repertoire.action_limit)
     search, count, margin = planner.search, planner.proposal.count, planner.margin
-    steps, warm, rows = planner.repertoire.num_steps, planner.warm_start, planner.max_rows
+    warm, rows = planner.warm_start, planner.max_rows
     most = max([s for _, s in search.schedule(planner.num_candidates)] + [search.fresh])
     first = search.rounds[0][0] if isinstance(search, Elimination) else count
     held = planner.include_base or warm > 0
@@ -36,19 +39,34 @@ def check_settings(planner: "CompPlan") -> None:
             planner.when_all_zero in ("base", "candidate"),
             f"when_all_zero={planner.when_all_zero!r}: must be 'base' or 'candidate'",
         ),
-        (warm >= 0, f"warm_start={warm}: must be at least 0"),
         (warm <= count, f"warm_start={warm}: exceeds the {count} candidates"),
         (margin >= 0, f"margin={margin:g}: must be at least 0"),
         (
             margin == 0 or held,
             f"margin={margin:g}: needs include_base or warm_start, to compare with",
         ),
-        (steps is None or steps >= 1, f"num_steps={steps}: must be at least 1"),
         (rows >= most, f"max_rows={rows}: below the {most} samples of one candidate"),
         (first >= count, f"rounds: the first takes {first} of {count} candidates"),
     ):
         if not ok:
             raise ConfigError(text)
+
+
+def check_limit(action_limit: float | None) -> None:
+    """Raise ConfigError unless actions can be clipped to the limit."""
+    if action_limit is not None and not action_limit > 0:
+        raise ConfigError(f"action_limit={action_limit:g}: must be above 0, or None for no limit")
+
+
+def _check_counts(planner: "CompPlan") -> None:
+    steps = planner.repertoire.num_steps
+    for name, value, least in (
+        ("warm_start", planner.warm_start, 0),
+        ("max_rows", planner.max_rows, 1),
+        ("num_steps", 1 if steps is None else steps, 1),
+    ):
+        if not (isinstance(value, Integral) and value >= least):
+            raise ConfigError(f"{name}={value}: must be a whole number, at least {least}")
 
 
 def check_widths(planner: "CompPlan", state_width: int, task: Task) -> None:

@@ -10,7 +10,7 @@ after every step is planning over primitive actions (``gpi``, ``actionplan``).
 
 Extensions, all off by default: the base policy and the last plan among the candidates, a margin
 for leaving them, elimination, the objective V, doubt about jumps that the data never made. Where no
-candidate finds any reward, the base policy acts.
+candidate finds any reward on the way to a goal, the base policy acts.
 
 Shapes: M candidates, K segments, d state, da action, dz policy-encoding dimensions.
 """
@@ -30,7 +30,7 @@ from jumpyworld.flows import Solver
 from jumpyworld.planning.base import AbstractPlanner
 from jumpyworld.planning.budget import plan_within
 from jumpyworld.planning.checks import check_horizons, check_settings, check_widths
-from jumpyworld.planning.estimate import Question, candidate_totals
+from jumpyworld.planning.estimate import Question, candidate_totals, draw_in_turns
 from jumpyworld.planning.gsp import Tail, discounts_of_horizons, gsp_weights
 from jumpyworld.planning.plan import Memory, Plan
 from jumpyworld.planning.precedents import Places
@@ -53,6 +53,7 @@ from jumpyworld.planning.search import (
 )
 from jumpyworld.planning.standing import (
     base_sequence,
+    best_first,
     best_of,
     num_protected,
     protected,
@@ -84,8 +85,10 @@ class CompPlan(AbstractPlanner):
         margin: by which share more than the last plan (or else the base policy) another candidate
             must be worth to be chosen. Among equally good ways this avoids going to and fro.
         when_all_zero: what to do when no candidate finds any reward: ``base`` follows the base
-            policy where the task's goal can be its z; ``candidate`` takes the first of the equals.
-        max_rows: chains alive at once.
+            policy where the task's goal is an aim (``Task.aim``) and can be its z; ``candidate``,
+            and whatever else has no such goal, takes the first of the equals.
+        max_rows: chains, candidates or first actions alive at once. Only where there are more
+            candidates than that does it change what is drawn.
     """
 
     repertoire: Repertoire
@@ -147,7 +150,7 @@ class CompPlan(AbstractPlanner):
             warm_start: add so many sequences of the last plan.
             margin: needed to leave the last plan, or else the base policy.
             when_all_zero: ``base`` or ``candidate``.
-            max_rows: chains alive at once; more are taken in turns.
+            max_rows: chains, candidates or first actions alive at once; more are taken in turns.
             allow_extrapolation: let horizons exceed what the model was trained for.
 
         Raises:
@@ -210,7 +213,11 @@ class CompPlan(AbstractPlanner):
             z, task, memory, include_base=self.include_base, warm_start=self.warm_start
         )
         states = jnp.broadcast_to(state, (len(z), *state.shape))
-        actions = self.repertoire.act(keys[1], states, z[:, 0])
+
+        def act(key: PRNGKeyArray, rows: tuple[Array, Array]) -> Array:
+            return self.repertoire.act(key, *rows)
+
+        actions = draw_in_turns(act, keys[1], (states, z[:, 0]), self.max_rows)
         held = jnp.zeros(len(z), bool)
         if self.margin > 0:
             held = protected(
@@ -230,7 +237,6 @@ class CompPlan(AbstractPlanner):
             number,
             shared_action=self.objective == "q",
             protects=num_protected(self.warm_start) if self.margin > 0 else 0,
-            max_rows=self.max_rows,
         )
 
     def conclude(
@@ -245,7 +251,8 @@ class CompPlan(AbstractPlanner):
         if self.search.fresh:
             value = self._fresh_value(fresh_key, state, task, pool, best)
         chosen, nothing = best, pool.no_reward
-        base_z = base_sequence(pool.z, task)
+        # Only to a goal that is an aim: to the policy any goal is a place to go to.
+        base_z = base_sequence(pool.z, task) if task.aim else None
         if base_z is not None and self.when_all_zero == "base":
             base = self.repertoire.policy if self.base is None else self.base
             limit = self.repertoire.action_limit
@@ -255,9 +262,7 @@ class CompPlan(AbstractPlanner):
             chosen = jnp.where(nothing, jnp.full_like(chosen, -1), chosen)
         remembered = None
         if self.warm_start:
-            # The chosen sequence first: it is the one that a margin protects.
-            order = jax.lax.top_k(scores.at[best].set(jnp.inf), self.warm_start)[1]
-            remembered = Memory(pool.z[order], ~nothing)
+            remembered = Memory(pool.z[best_first(pool, best)[: self.warm_start]], ~nothing)
         return Plan(
             action=action,
             z=z,
@@ -307,7 +312,7 @@ class CompPlan(AbstractPlanner):
         return plan_within(self, budget_ms, key, state, task, memory)
 
     def _question(self, state: Array, task: Task) -> Question:
-        return Question(self.repertoire, task, state, self.betas, self.weights)
+        return Question(self.repertoire, task, state, self.betas, self.weights, self.max_rows)
 
     def _fresh_value(
         self, key: PRNGKeyArray, state: Array, task: Task, pool: Pool, best: Array
@@ -319,7 +324,6 @@ class CompPlan(AbstractPlanner):
             pool.z[best][None],
             self.search.fresh,
             common_noise=False,
-            max_rows=self.max_rows,
         )
         return total[0] / self.search.fresh
 

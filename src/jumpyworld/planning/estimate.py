@@ -37,6 +37,7 @@ class Question(eqx.Module):
         state: where the plan starts [d].
         betas: effective discounts [K].
         weights: of the segments [K].
+        max_rows: rows of the model or policy alive at once.
     """
 
     repertoire: Repertoire
@@ -44,6 +45,7 @@ class Question(eqx.Module):
     state: Float[Array, " d"]
     betas: Float[Array, " K"]
     weights: Float[Array, " K"]
+    max_rows: int = eqx.field(static=True, default=2**16)
 
 
 def chain_states(
@@ -117,7 +119,6 @@ def candidate_totals(
     num_samples: int,
     *,
     common_noise: bool,
-    max_rows: int,
 ) -> Float[Array, " M"]:
     """Return the sum of N estimates of the value of each candidate.
 
@@ -129,7 +130,6 @@ def candidate_totals(
         num_samples: N.
         common_noise: chain j of every candidate sees the same noise, so that differences between
             candidates are less noisy than their values.
-        max_rows: chains alive at once; more candidates are taken in turns.
     """
     keys = None if common_noise else jax.random.split(key, z.shape[0])
 
@@ -139,7 +139,7 @@ def candidate_totals(
         # Summed at once: of all candidates together, only a number each is ever alive.
         return chain_values(chosen, question, action, sequence, num_samples).sum()
 
-    return in_turns(one, (keys, actions, z), max(1, max_rows // num_samples))
+    return in_turns(one, (keys, actions, z), max(1, question.max_rows // num_samples))
 
 
 def in_turns(function: Callable[[Any], T], rows: Any, together: int) -> T:
@@ -148,3 +148,33 @@ def in_turns(function: Callable[[Any], T], rows: Any, together: int) -> T:
         return jax.vmap(function)(rows)
     turns: Any = jax.lax.map
     return turns(function, rows, batch_size=together)
+
+
+def draw_in_turns(
+    draw: Callable[[PRNGKeyArray, Any], Array], key: PRNGKeyArray, rows: Any, together: int
+) -> Array:
+    """Draw for all rows with one call, or where they are too many with several of one size.
+
+    Args:
+        draw: (key, rows) to one answer for each row.
+        key: randomness; with several calls each has its own.
+        rows: arrays with a common leading axis.
+        together: most rows of a call.
+    """
+    count = len(jax.tree.leaves(rows)[0])
+    if count <= together:
+        return draw(key, rows)
+    turns = -(-count // together)
+    size = -(-count // turns)
+    # The last call repeats a few rows: shapes are the same in all of them.
+    which = jnp.minimum(jnp.arange(turns * size), count - 1).reshape(turns, size)
+
+    def turn(keyed: tuple[PRNGKeyArray, Array]) -> Array:
+        def pick(array: Array) -> Array:
+            return array[keyed[1]]
+
+        return draw(keyed[0], jax.tree.map(pick, rows))
+
+    each: Any = jax.lax.map
+    drawn = each(turn, (jax.random.split(key, turns), which))
+    return drawn.reshape(turns * size, *drawn.shape[2:])[:count]

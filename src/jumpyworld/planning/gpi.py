@@ -8,6 +8,7 @@ from typing import Any
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.planning.compplan import CompPlan, MakeProposal
+from jumpyworld.planning.gsp import as_discount
 from jumpyworld.planning.proposals import AbstractProposal
 from jumpyworld.planning.repertoire import SampleActions, SampleSuccessors
 
@@ -42,6 +43,7 @@ class GPI(CompPlan):
             horizons: of a chain under one z; None for a single jump at the discount.
             settings: CompPlan's.
         """
+        discount = as_discount(discount)  # before the model's own may take its place
         if horizons is None:
             discount = min(discount, float(getattr(ghm, "gamma_max", discount)))
             horizons = (1 / (1 - discount),)
@@ -81,6 +83,7 @@ class GGPI(CompPlan):
         """
         if not 0 < alpha < 1:
             raise ConfigError(f"alpha={alpha:g}: must lie in (0, 1)")
+        discount = as_discount(discount)
         if num_segments < 1:
             raise ConfigError(f"num_segments={num_segments}: must be at least 1")
         last = min(discount, float(getattr(ghm, "gamma_max", discount)))

@@ -38,13 +38,12 @@ def effective_discounts(alphas: Float[Values, " K"], discount: float) -> Float[V
     Paper: section 3.1, before definition gsp-weights.
     """
     _check(alphas, "alpha", 0.0, 1.0)
-    return discount * (1.0 - alphas)
+    return _kept(float(discount) * (1.0 - alphas), alphas)
 
 
 def switching_probabilities(betas: Float[Values, " K"], discount: float) -> Float[Values, " K"]:
     """Return alpha_k = 1 - beta_k / discount, the inverse of ``effective_discounts`` [K]."""
-    _check_discounts(betas, discount)
-    return 1.0 - betas / discount
+    return _kept(1.0 - betas / _check_discounts(betas, discount), betas)
 
 
 def discounts_of_horizons(horizons: Sequence[float]) -> Float[np.ndarray, " K"]:
@@ -52,14 +51,35 @@ def discounts_of_horizons(horizons: Sequence[float]) -> Float[np.ndarray, " K"]:
 
     Paper: "effective horizons" of the planning hyperparameter table.
     """
-    for position, horizon in enumerate(horizons):
+    try:
+        steps = np.asarray(horizons, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"horizons={horizons!r}: must be numbers of steps") from error
+    if steps.ndim != 1:
+        raise ConfigError(f"horizons={horizons!r}: must be a sequence, one for each policy")
+    for position, horizon in enumerate(steps.tolist()):
         if not (np.isfinite(horizon) and horizon >= 1):
             raise ConfigError(
                 f"horizons[{position}]={horizon:g}: must be a finite number of steps, at least 1"
             )
-    if not len(horizons):
+    if not len(steps):
         raise ConfigError("horizons=(): a sequence needs at least one policy")
-    return 1.0 - 1.0 / np.asarray(horizons, np.float64)
+    return 1.0 - 1.0 / steps
+
+
+def as_discount(discount: Any) -> float:
+    """Return a global discount as a plain number, which widens nobody's dtype.
+
+    Raises:
+        ConfigError: it is no number in (0, 1).
+    """
+    try:
+        value = float(discount)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"discount={discount!r}: must be a number in (0, 1)") from error
+    if not 0 < value < 1:
+        raise ConfigError(f"discount={value:g}: must lie in (0, 1)")
+    return value
 
 
 def gsp_weights(
@@ -85,7 +105,7 @@ def gsp_weights(
     values: Any = betas if isinstance(betas, jax.Array) else np.asarray(betas)
     if values.ndim != 1 or not len(values):
         raise ConfigError(f"betas of shape {values.shape}: must be a sequence of at least one")
-    _check_discounts(values, discount)
+    discount = _check_discounts(values, discount)
     # Rounding may put a beta that is meant to equal the discount one unit above it.
     leaves: Any = xp.maximum(discount - values, 0.0) / (1.0 - values)
     arrives: Any = xp.cumprod(xp.concatenate([xp.ones_like(leaves[:1]), leaves[:-1]]))
@@ -93,7 +113,7 @@ def gsp_weights(
     weights: Any = shares * arrives
     if tail == "absorb":
         weights = xp.concatenate([weights[:-1], arrives[-1:]])
-    return weights
+    return _kept(weights, values)
 
 
 def sequence_value(
@@ -112,13 +132,14 @@ def sequence_value(
     return jnp.matmul(rewards, weights, precision="highest")
 
 
-def _check_discounts(betas: Any, discount: float) -> None:
-    if not 0 < discount < 1:
-        raise ConfigError(f"discount={discount:g}: must lie in (0, 1)")
+def _check_discounts(betas: Any, discount: float) -> float:
+    discount = as_discount(discount)
     if isinstance(betas, Tracer):
-        return
+        return discount
+    dtype = np.asarray(betas).dtype
     # Whole numbers have no precision of their own; in float64 they are exact.
-    slack = 4 * float(np.finfo(np.result_type(np.asarray(betas).dtype, np.float16)).eps)
+    finfo: Any = jnp.finfo  # which knows bfloat16
+    slack = 4 * float(finfo(dtype if jnp.issubdtype(dtype, jnp.floating) else np.float64).eps)
     for beta in np.asarray(betas, np.float64).tolist():
         if not 0 <= beta < 1:
             raise ConfigError(f"beta={beta:g}: must lie in [0, 1)")
@@ -127,6 +148,13 @@ def _check_discounts(betas: Any, discount: float) -> None:
                 f"horizons: {1 / (1 - beta):g} steps (beta={beta:g}) is longer than the "
                 f"{1 / (1 - discount):g} steps of discount={discount:g}"
             )
+    return discount
+
+
+def _kept(found: Any, given: Any) -> Any:
+    """Return what was found in the dtype that was given; whole numbers become fractions."""
+    # NumPy alone would widen a bfloat16 beside a plain number.
+    return found.astype(given.dtype) if jnp.issubdtype(given.dtype, jnp.floating) else found
 
 
 def _check(values: Any, name: str, low: float, high: float) -> None:

@@ -33,8 +33,8 @@ class Plan(eqx.Module):
         chosen: number of the candidate chosen; -1 for the base policy as a way out.
         spent: chains spent on each candidate in each round [T, M].
         evaluations: network evaluations, proposals included.
-        all_zero: no candidate found any reward: there is no plan, only a way out
-            (``when_all_zero``).
+        all_zero: no candidate is worth anything but zero: there is nothing to choose by. Where the
+            task's goal is an aim there is a way out (``when_all_zero``).
         invalid: candidates whose value is not finite.
         weight_sum: sum of the segments' weights; 1 - weight_sum of the future was not looked at.
         memory: for the next plan, if the planner keeps any.

@@ -27,8 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import ConfigError
-from jumpyworld.planning.estimate import Question
+from jumpyworld.errors import ConfigError, PlanError
+from jumpyworld.planning.estimate import Question, draw_in_turns
+from jumpyworld.planning.inputs import answer_of, as_floats
 from jumpyworld.planning.tasks import optional_floats, vector_goal
 
 
@@ -51,7 +52,7 @@ class AbstractProposal(eqx.Module):
 
 
 class _AbstractChain(AbstractProposal):
-    """Draws z_k from z_{k-1}, beginning at the state; all candidates at once."""
+    """Draws z_k from z_{k-1}, beginning at the state; candidates side by side, as many as fit."""
 
     number: eqx.AbstractVar[int]
     append_goal: eqx.AbstractVar[bool]
@@ -77,9 +78,12 @@ class _AbstractChain(AbstractProposal):
             places = self.link(segment[0], question, places, segment[1])
             return places, places
 
+        def draw(key: PRNGKeyArray, start: Array) -> Array:
+            keys = jax.random.split(key, len(question.betas))
+            return jnp.swapaxes(jax.lax.scan(step, start, (keys, question.betas))[1], 0, 1)
+
         start = jnp.broadcast_to(question.state, (self.count, *question.state.shape))
-        keys = jax.random.split(key, len(question.betas))
-        z = jnp.swapaxes(jax.lax.scan(step, start, (keys, question.betas))[1], 0, 1)
+        z = draw_in_turns(draw, key, start, question.max_rows)
         if self.append_goal:
             goal = vector_goal(question.task, type(self).__name__)
             z = z.at[:, -1].set(jnp.broadcast_to(goal, z[:, -1].shape))
@@ -107,7 +111,7 @@ class GoalProposal(_AbstractChain):
         """Draw z_k for each z_{k-1}."""
         act_key, jump_key = jax.random.split(key)
         goal = vector_goal(question.task, "GoalProposal") if self.goal is None else self.goal
-        goals = jnp.broadcast_to(goal, (self.number, *goal.shape))
+        goals = jnp.broadcast_to(goal, (len(places), *goal.shape))
         actions = question.repertoire.act_in_chain(act_key, places, goals)
         return question.repertoire.jump(jump_key, places, actions, goals, beta)
 
@@ -170,8 +174,18 @@ class HighLevelProposal(_AbstractChain):
         self, key: PRNGKeyArray, question: Question, places: Float[Array, "M d"], beta: Array
     ) -> Float[Array, "M d"]:
         """Draw z_k for each z_{k-1}."""
-        goal = vector_goal(question.task, "HighLevelProposal")
-        return self.policy.propose(key, places, jnp.broadcast_to(goal, places.shape))
+        goals = jnp.broadcast_to(vector_goal(question.task, "HighLevelProposal"), places.shape)
+
+        def ask() -> Array:
+            return jnp.asarray(self.policy.propose(key, places, goals))
+
+        z = answer_of("policy", self.policy, ask)
+        if z.shape != places.shape:
+            raise PlanError(
+                f"policy {type(self.policy).__name__}: proposed shape {z.shape} for states of "
+                f"shape {places.shape}; must be the same"
+            )
+        return z
 
 
 class ListProposal(AbstractProposal):
@@ -191,19 +205,20 @@ class ListProposal(AbstractProposal):
             num_segments: K, over which single policies are repeated.
 
         Raises:
-            ConfigError: the list is empty, of another rank, or not finite.
+            ConfigError: the list is empty, of another rank, or not of finite numbers.
         """
-        array = np.asarray(z)
+        try:
+            array = np.asarray(as_floats(z, "ListProposal: z"))
+        except PlanError as error:  # here it is a setting, and not a request
+            raise ConfigError(str(error)) from error
         if array.ndim == 2 and num_segments is not None:
             array = np.repeat(array[:, None], num_segments, axis=1)
         if array.ndim != 3 or not array.size:
             raise ConfigError(
-                f"ListProposal: z has shape {np.shape(z)}; must be [M, K, dz] with M >= 1, or "
+                f"ListProposal: z has shape {array.shape}; must be [M, K, dz] with M >= 1, or "
                 "[M, dz] and num_segments"
             )
-        if not np.isfinite(array).all():
-            raise ConfigError("ListProposal: z has values that are not finite")
-        self.z = jnp.asarray(array, float)
+        self.z = jnp.asarray(array)
 
     @property
     def count(self) -> int:

@@ -7,16 +7,19 @@ own.
 Shapes: R rows, d state, da action, dz policy-encoding dimensions.
 """
 
+# Some of JAX's own signatures are only partly typed.
+# pyright: reportUnknownMemberType=false
+
 from typing import Any, Literal, Protocol
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import ConfigError, JumpyError, PlanError
+from jumpyworld.errors import ConfigError, PlanError
 from jumpyworld.flows import Solver
+from jumpyworld.planning.inputs import answer_of
 from jumpyworld.planning.precedents import Precedents
-from jumpyworld.planning.tasks import one_line
 
 Precision = Literal["fp32", "bf16"]
 
@@ -86,12 +89,25 @@ class Repertoire(eqx.Module):
             options["solver"] = self.solver
         if self.num_steps is not None:
             options["num_steps"] = self.num_steps
-        sample: Any = self.model.sample
-        successors = sample(key, states, actions, z, beta, **options)
-        successors = successors.astype(states.dtype)
+        successors = self._ask_model(key, states, actions, z, beta, **options)
         if self.precedents is None:
             return successors
         return self.precedents.keep(states, successors, beta)
+
+    def _ask_model(self, key: PRNGKeyArray, states: Array, *asked: Any, **options: Any) -> Array:
+        """Return what the model answers, in the states' dtype; refuse what is no successor each."""
+
+        def ask() -> Array:
+            sample: Any = self.model.sample
+            return jnp.asarray(sample(key, states, *asked, **options))
+
+        successors = answer_of("model", self.model, ask)
+        if successors.shape != states.shape:
+            raise PlanError(
+                f"model {type(self.model).__name__}: returned shape {successors.shape} for states "
+                f"of shape {states.shape}; must be the same"
+            )
+        return successors.astype(states.dtype)
 
     @property
     def evaluations_per_jump(self) -> int:
@@ -135,13 +151,18 @@ def draw_actions(
     """Draw one action per row, clipped to the limit.
 
     Raises:
-        PlanError: the policy raised something that is not our own error; the message says what.
+        PlanError: the policy raised something that is not our own error, or returned another shape
+            than one action per row; the message says what.
     """
-    try:
-        actions = policy.sample(key, states, z)
-    except JumpyError:
-        raise
-    except Exception as error:
-        name = type(policy).__name__
-        raise PlanError(f"policy {name}: raised {one_line(error)}") from error
-    return actions if limit is None else jnp.clip(actions, -limit, limit)
+
+    def ask() -> Array:
+        actions = jnp.asarray(policy.sample(key, states, z))
+        return actions if limit is None else jnp.clip(actions, -limit, limit)
+
+    actions = answer_of("policy", policy, ask)
+    if actions.ndim != 2 or len(actions) != len(states):
+        raise PlanError(
+            f"policy {type(policy).__name__}: returned shape {actions.shape} for states of shape "
+            f"{states.shape}; must be one action per row, [{len(states)}, da]"
+        )
+    return actions

@@ -16,6 +16,7 @@ Shapes: M candidates, K segments, T rounds, da action, dz policy-encoding dimens
 # pyright: reportUnknownMemberType=false
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import equinox as eqx
 import jax
@@ -132,7 +133,10 @@ class Pool(eqx.Module):
 
     @property
     def no_reward(self) -> Bool[Array, ""]:
-        """Whether no candidate has a value other than zero."""
+        """Whether no candidate has a value other than zero.
+
+        Where some are below zero it is a choice like any other, and zero may be the best.
+        """
         means = self.means
         return ~jnp.any(jnp.isfinite(means) & (means != 0))
 
@@ -159,7 +163,6 @@ def play_round(
     *,
     shared_action: bool,
     protects: int,
-    max_rows: int,
 ) -> Pool:
     """Return the pool after one more round.
 
@@ -171,7 +174,6 @@ def play_round(
         number: which round, from 0; static.
         shared_action: whether all chains of a candidate begin with its a_1 (objective ``q``).
         protects: protected candidates; they play beside the ``count`` best.
-        max_rows: chains alive at once.
     """
     count, samples = search.schedule(len(pool.z))[number]
     count = min(count + protects, len(pool.z))
@@ -189,7 +191,6 @@ def play_round(
         pool.z[picks],
         samples,
         common_noise=search.common_noise,
-        max_rows=max_rows,
     )
     return Pool(
         pool.z,
@@ -202,5 +203,5 @@ def play_round(
 
 
 def _check(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ConfigError(f"{name}={value}: must be at least {least}")
+    if not (isinstance(value, Integral) and value >= least):
+        raise ConfigError(f"{name}={value}: must be a whole number, at least {least}")

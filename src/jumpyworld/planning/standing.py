@@ -101,3 +101,21 @@ def best_of(pool: Pool, margin: float) -> tuple[Int[Array, ""], Float[Array, " M
         worthless = ~pool.protected.any() | ~jnp.isfinite(scores[held])
         best = jnp.where(worthless | (scores[best] > enough), best, held)
     return best.astype(jnp.int32), scores
+
+
+def best_first(pool: Pool, best: Int[Array, ""]) -> Int[Array, " M"]:
+    """Return the candidates to remember, in the order in which they are.
+
+    The chosen one first, as it is the one that a margin protects; then those of the last round, and
+    those eliminated before it, each by their values. What is not finite is not remembered: the
+    chosen one stands in.
+
+    Args:
+        pool: after the last round.
+        best: the one chosen.
+    """
+    scores = pool.scores
+    sound, others = jnp.isfinite(scores), jnp.arange(len(scores)) != best
+    # The last key decides first.
+    order = jnp.lexsort((-scores, ~pool.alive, ~sound, others))
+    return jnp.where(sound[order], order, best)

@@ -4,6 +4,7 @@
     goal_task(domain, goal, "neg-distance")               the nearer the better
     Task(lambda states: -jnp.abs(states[..., 0]))         any function of states
     Task(nearest_of, goal=places)                         a function of states and of an array
+    Task(nearness, goal=place, aim=True)                  of a place to be at
 
 A planner is compiled once for each reward *function*; goals are data and cost nothing. So make a
 function once and keep it, and hand arrays that change through ``goal``.
@@ -18,12 +19,11 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jumpyworld.domains import Domain
 from jumpyworld.errors import ConfigError, JumpyError, PlanError
+from jumpyworld.planning.inputs import as_floats, one_line
 
 RewardName = Literal["count", "indicator", "neg-distance"]
 
@@ -34,23 +34,32 @@ class Task(eqx.Module):
     Attributes:
         reward: traceable; (states [..., d], goal) to rewards [...], or (states) where there is no
             goal. Booleans count as 0 and 1.
-        goal: anything that the reward needs [...]; a vector as wide as z is also what the base
-            policy pi_g aims at. For a batch of plans, one goal per row.
+        goal: anything that the reward needs [...]; a vector as wide as z is also what pi_g is sent
+            to by whoever asks for pi_g. For a batch of plans, one goal per row.
+        aim: whether to be at the goal is what is wanted. Only then may a planner that found no
+            reward send the base policy there: a goal may as well be a place to keep away from, and
+            a value of zero the best there is.
     """
 
     reward: Callable[..., Any] = eqx.field(static=True)
     goal: Float[Array, "..."] | None
+    aim: bool = eqx.field(static=True)
 
-    def __init__(self, reward: Callable[..., Any], goal: Any = None):
+    def __init__(self, reward: Callable[..., Any], goal: Any = None, *, aim: bool = False):
         """Keep the function, and the goal as an array.
 
         Raises:
-            PlanError: the reward cannot be called, or the goal is not finite.
+            PlanError: the reward cannot be called, or the goal is no array of finite numbers.
         """
         if not callable(reward):
             raise PlanError(f"reward={reward!r}: must be a function of states")
         self.reward = reward
         self.goal = optional_floats(goal)
+        self.aim = aim
+
+    def for_goal(self, goal: Float[Array, "..."] | None) -> "Task":
+        """Return the same task for another goal."""
+        return Task(self.reward, goal, aim=self.aim)
 
     def rewards(self, states: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
         """Return r(S) of states [..., d] in the states' dtype.
@@ -102,7 +111,8 @@ def goal_task(domain: Domain, goal: Any, reward: RewardName = "count") -> Task:
         PlanError: the goal has another width than the domain's observations, or is not finite.
         ConfigError: there is no such reward.
     """
-    shape = np.shape(goal)
+    goal = as_floats(goal, "goal")
+    shape = goal.shape
     if not shape or shape[-1] != domain.observation_dim:
         raise PlanError(
             f"goal of shape {shape}: the last dimension must be {domain.observation_dim} "
@@ -115,7 +125,7 @@ def goal_task(domain: Domain, goal: Any, reward: RewardName = "count") -> Task:
     }
     if reward not in kinds:
         raise ConfigError(f"reward={reward!r}: must be one of {', '.join(kinds)}")
-    return Task(kinds[reward], goal)
+    return Task(kinds[reward], goal, aim=True)
 
 
 def vector_goal(task: Task, who: str) -> Float[Array, " dz"]:
@@ -135,16 +145,6 @@ def optional_floats(goal: Any) -> Array | None:
     """Return a goal as an array, or None as None.
 
     Raises:
-        PlanError: a value is not finite.
+        PlanError: it is no array of finite numbers.
     """
-    if goal is None:
-        return None
-    if not isinstance(goal, Tracer) and not np.isfinite(np.asarray(goal)).all():
-        raise PlanError("goal: has values that are not finite")
-    return jnp.asarray(goal, float)
-
-
-def one_line(error: Exception) -> str:
-    """Return an error's type and the first line of what it says."""
-    lines = f"{error}".strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"
+    return None if goal is None else as_floats(goal, "goal")
