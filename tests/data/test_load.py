@@ -119,7 +119,7 @@ def test_sidecar_is_written_whole_or_not_at_all(tmp_path):
 
 
 def test_what_cannot_be_found(tmp_path):
-    with pytest.raises(DataError, match="no such file or folder; `jumpy data generate antmaze-large"):
+    with pytest.raises(DataError, match="folder; `jumpy data generate antmaze-large"):
         load("antmaze-large")
     with pytest.raises(DataError, match=r"antmaze-large or antmaze-large-navigate-v0\.npz"):
         load("antmaze-large", data_dir=tmp_path)
