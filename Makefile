@@ -37,7 +37,7 @@ docs: install    ## Build the documentation strictly, into build/site (a test do
 lint: install    ## Style and types
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/ruff format --check src tests benchmarks examples
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: install  ## Rewrite in the house style
 	$(BIN)/ruff check --fix-only --quiet src tests benchmarks examples
