@@ -18,7 +18,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Tests compile many programs and run each once or twice, so they compile them without optimisation,
 # in half the time; but not those that train for thousands of steps or promise the same bits.
-OPTIMISED = ("theory/", "policies/test_learning.py", "training/", "ghm/test_td_flow.py")
+OPTIMISED = (
+    "theory/",
+    "policies/test_learning.py",
+    "policies/test_corridor.py",
+    "training/",
+    "ghm/test_td_flow.py",
+)
 # Workers take whole files, in this order: a long one, begun last, would leave the other idle.
 ORDER = (*OPTIMISED, "experiments/", "ghm/", "cli/", "policies/", "domains/", "planning/", "")
 

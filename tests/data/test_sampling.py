@@ -65,6 +65,18 @@ def test_no_transition_in_a_million_crosses_a_trajectory(data):
     assert stats.chisquare(counts[data.valid_indices]).pvalue > 0.01
 
 
+def test_rows_ahead_stop_at_the_end_of_their_trajectory(data):
+    device = device_data(data)
+    one, five = (sample_transitions(device, batch_key(0, 0), 10_000, ahead) for ahead in (1, 5))
+    np.testing.assert_array_equal(one.index, five.index)
+    end = data.ends[data.observations[np.asarray(one.index), 0].astype(int)]
+    np.testing.assert_array_equal(one.next_index, np.asarray(one.index) + 1)
+    np.testing.assert_array_equal(five.next_index, np.minimum(np.asarray(one.index) + 5, end))
+    assert (five.next_index == end).any() and (np.asarray(five.next_index) < end).any()
+    np.testing.assert_array_equal(five.next_observations, data.observations[five.next_index])
+    np.testing.assert_array_equal(five.next_actions, data.actions[five.next_index])
+
+
 def test_every_row_of_a_large_set_can_be_drawn():
     # 2^25 rows: a float32 uniform would reach only every fourth.
     n = 2**25

@@ -9,6 +9,7 @@ import pytest
 from jumpyworld.policies import fql
 from jumpyworld.policies.base import PolicySpec
 from jumpyworld.policies.networks import descend, flow_map, start_optimiser
+from jumpyworld.policies.probe import slope_agreement
 
 SPEC = PolicySpec(3, 2, (0.0,) * 3, (1.0,) * 3)
 B = 16
@@ -114,6 +115,21 @@ def test_teacher_is_clipped_only_at_the_end(setting):
     np.testing.assert_array_equal(
         fql.teacher_action(actors.behaviour, s[0], x0, 4), jnp.clip(free, -1, 1)
     )
+
+
+def test_slopes_agree_by_hand(setting):
+    """Two critics with slopes along g and c: the cosine between them, whatever their sizes."""
+    _, s, a, g = setting
+    along = lambda c: lambda s, a, g: jnp.stack([jnp.sum(a * g[:2]), 1e3 * jnp.sum(a * c(g))])  # noqa: E731
+    turned = lambda g: jnp.stack([-g[1], g[0]])  # noqa: E731
+    for other, want in (
+        (lambda g: g[:2], 1.0),
+        (lambda g: -g[:2], -1.0),
+        (turned, 0.0),
+        (lambda g: g[:2] + turned(g), 0.5**0.5),
+        (lambda g: 0 * g[:2], 0.0),
+    ):
+        assert slope_agreement(along(other), s, a, g) == pytest.approx(want, abs=1e-5)
 
 
 def fit_student(actors, settings, value, s, a, g, steps):

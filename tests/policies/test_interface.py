@@ -14,6 +14,7 @@ from jumpyworld import policies
 from jumpyworld.domains import get as get_domain
 from jumpyworld.errors import CheckpointError, ConfigError
 from jumpyworld.policies.base import PolicySpec
+from jumpyworld.policies.networks import descend, start_optimiser
 from jumpyworld.storage import schema, trees
 
 NAMES = tuple(policies.ALGORITHMS)
@@ -268,6 +269,8 @@ def test_sweeps_are_the_papers(domain):
         ("crl", {"critic": "guess"}, "infonce, binary"),
         ("crl", {"distill_coefficient": -1.0}, "distill_coefficient"),
         ("gctd3", {"goal_trajectory": 0.9}, "1 - goal_current"),
+        ("gctd3", {"n_step": 0}, "n_step=0"),
+        ("gctd3", {"actor_value": "log"}, "actor_value=log: must be q, unless critic_loss is bce"),
         ("gc1s", {"target_rate": 2.0}, "target_rate"),
         ("hiql", {"expectile": 1.0}, "expectile"),
         ("sharsa", {"num_subgoals": 0}, "num_subgoals"),
@@ -276,6 +279,23 @@ def test_sweeps_are_the_papers(domain):
 def test_wrong_settings_are_refused(name, change, message):
     with pytest.raises(ConfigError, match=message):
         policies.get(name).config(**change)
+
+
+def test_the_learning_rate_falls_only_where_asked():
+    """Adam's first steps are as long as its rate, whatever the size of a constant gradient."""
+    config = policies.get("gcbc").config(learning_rate=0.1, gradient_steps=4)
+    falling = dataclasses.replace(config, final_lr_fraction=0.2)
+    for settings, share in ((config, 1.0), (falling, 0.2)):
+        w, rate = jnp.ones(3), settings.rate
+        state, lengths = start_optimiser(w, rate), []
+        for _ in range(6):
+            after, state, _ = descend(lambda w: (jnp.sum(w), {}), w, state, rate)
+            lengths.append(float((w - after)[0]))
+            w = after
+        cosine = (1 + np.cos(np.pi * np.minimum(np.arange(6), 4) / 4)) / 2
+        np.testing.assert_allclose(lengths, 0.1 * (share + (1 - share) * cosine), rtol=1e-3)
+    with pytest.raises(ConfigError, match=r"final_lr_fraction=1\.5"):
+        _ = dataclasses.replace(config, final_lr_fraction=1.5).rate
 
 
 def test_unknown_names_and_specs():

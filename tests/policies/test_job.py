@@ -27,6 +27,16 @@ def test_a_job_reads_the_data_it_is_given(name, walks):
     assert job.fingerprints == {"dataset": dataset.fingerprint(), "domain": None}
 
 
+def test_who_climbs_a_critic_tells_whether_its_slopes_agree(walks):
+    for name in policies.ALGORITHMS:
+        job = policy_job(name, walks[0], policies.get(name).config.preset("debug"))
+        if name not in ("crl", "gctd3", "gc1s"):
+            assert job.probe is None
+            continue
+        metrics = job.probe(job.init(jax.random.key(0)), job.data, jax.random.key(1))
+        assert -1 <= metrics["actor/slope_agreement"] <= 1
+
+
 def test_settings_of_another_algorithm_are_refused(walks):
     with pytest.raises(ConfigError, match="crl needs a CRLConfig, not a GCBCConfig"):
         policy_job("crl", walks[0], policies.get("gcbc").config.preset("debug"))

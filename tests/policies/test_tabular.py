@@ -98,6 +98,28 @@ def test_values_may_begin_near_zero():
         assert np.all(np.asarray(gctd3.critic_values(critic, s, a, s, "bce")) < 0.05)
 
 
+def test_the_actor_may_climb_the_logarithm():
+    """log Q, whose slope is that of Q over Q; it ends where Q is as good as zero."""
+    _, spec = ring_data()
+    s, a = jnp.eye(RING)[0], jnp.full(1, 0.3)
+
+    def look(bias):
+        config = gctd3.GCTD3Config.preset(
+            "debug", critic_loss="bce", critic_bias=bias, actor_value="log"
+        )
+        critic = gctd3.init(jax.random.key(0), config, spec).networks.critic
+        climbed = lambda a: gctd3.climbed_value(critic, s, a, s, config)  # noqa: E731
+        q = lambda a: gctd3.q_value(critic, s, a, s, config)  # noqa: E731
+        return jax.value_and_grad(climbed)(a), jax.value_and_grad(q)(a)
+
+    (climbed, slope), (q, q_slope) = look(-8.0)
+    assert q < 1e-3 and climbed == pytest.approx(np.log(q), rel=1e-5)
+    np.testing.assert_allclose(slope, q_slope / q, rtol=1e-4)
+    assert abs(slope[0]) > 1e-4
+    (climbed, slope), _ = look(-20.0)
+    assert climbed == pytest.approx(np.log(gctd3.LEAST_VALUE)) and slope[0] == 0
+
+
 N, DISCOUNT = 8, 0.8
 AHEAD = np.triu(np.ones((N - 1, N), bool), 1)
 

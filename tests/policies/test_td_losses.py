@@ -25,9 +25,9 @@ from jumpyworld.policies import crl, gc1s, gctd3, networks
 )
 def test_td_targets_by_hand(reached, next_q, changes, want):
     config = gctd3.GCTD3Config(discount=0.5, **changes)
-    args = jnp.array(reached), jnp.array(next_q)
+    args = jnp.array(0 if reached else 1), jnp.array(1), jnp.array(next_q)
     assert gctd3.critic_target(*args, config) == pytest.approx(want)
-    assert jax.grad(gctd3.critic_target, argnums=1)(*args, config) == 0
+    assert jax.grad(gctd3.critic_target, argnums=2)(*args, config) == 0
 
 
 @pytest.mark.parametrize("kind", ["squared", "bce"])
@@ -54,9 +54,9 @@ def test_td_goals_are_the_papers_mixture(walks, key, success_on):
     dataset, data, _ = walks
     config = gctd3.GCTD3Config(discount=0.9, success_on=success_on)
     index = jnp.full(200_000, 40, jnp.int32)  # far from the end of its trajectory at row 80
-    goals, reached = map(np.asarray, gctd3.draw_critic_goals(data, key, index, config))
+    goals, wait = map(np.asarray, gctd3.draw_critic_goals(data, key, index, config))
     place = 41 if success_on == "next" else 40
-    assert np.array_equal(reached, goals == place)
+    assert np.array_equal(wait, goals - place)
     share = np.bincount(goals, minlength=81) / len(goals)
     want = np.zeros(81)
     want[place] += 0.2
@@ -66,8 +66,8 @@ def test_td_goals_are_the_papers_mixture(walks, key, success_on):
     want[80] += 0.5 * 0.9**39
     np.testing.assert_allclose(share, want, atol=4e-3)
     only = gctd3.GCTD3Config(goal_current=1.0, goal_trajectory=0.0, success_on=success_on)
-    goals, reached = gctd3.draw_critic_goals(data, key, index, only)
-    assert (goals == place).all() and reached.all()
+    goals, wait = gctd3.draw_critic_goals(data, key, index, only)
+    assert (goals == place).all() and (wait == 0).all()
 
 
 def test_actor_goals_are_half_random(walks, key):

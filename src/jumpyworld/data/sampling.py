@@ -38,10 +38,11 @@ class DeviceData(eqx.Module):
 
 
 class Batch(eqx.Module):
-    """Transitions (s, a, s', a').
+    """Transitions (s, a, s', a'); s' is the next state, or the one several rows ahead.
 
     Attributes:
         index: row of s, int32 [B]; gathers anything else the dataset knows about it.
+        next_index: row of s', int32 [B].
         observations: s [B, d].
         actions: a [B, da].
         next_observations: s' [B, d].
@@ -50,6 +51,7 @@ class Batch(eqx.Module):
     """
 
     index: Int[Array, " B"]
+    next_index: Int[Array, " B"]
     observations: Float[Array, "B d"]
     actions: Float[Array, "B da"]
     next_observations: Float[Array, "B d"]
@@ -88,7 +90,9 @@ def batch_key(seed: int, step: Int[Array, ""] | int) -> PRNGKeyArray:
     return jax.random.fold_in(jax.random.key(seed), step)
 
 
-def sample_transitions(data: DeviceData, key: PRNGKeyArray, batch_size: int) -> Batch:
+def sample_transitions(
+    data: DeviceData, key: PRNGKeyArray, batch_size: int, ahead: int = 1
+) -> Batch:
     """Draw transitions uniformly, with replacement, never across a trajectory's end.
 
     Paper: no masking at terminals. Only rows with a successor are drawn.
@@ -97,18 +101,22 @@ def sample_transitions(data: DeviceData, key: PRNGKeyArray, batch_size: int) -> 
         data: the dataset on the device.
         key: randomness.
         batch_size: B.
+        ahead: rows from s to s', fewer where the trajectory ends before; which rows are drawn does
+            not depend on it.
     """
-    return gather_transitions(data, sample_valid(data, key, (batch_size,)))
+    return gather_transitions(data, sample_valid(data, key, (batch_size,)), ahead)
 
 
-def gather_transitions(data: DeviceData, index: Int[Array, " B"]) -> Batch:
+def gather_transitions(data: DeviceData, index: Int[Array, " B"], ahead: int = 1) -> Batch:
     """Return the transitions that start at the given rows [B], which must have a successor."""
+    later = index + 1 if ahead == 1 else jnp.minimum(index + ahead, data.end_of_row[index])
     return Batch(
         index=index,
+        next_index=later,
         observations=data.observations[index],
         actions=data.actions[index],
-        next_observations=data.observations[index + 1],
-        next_actions=data.actions[index + 1],
+        next_observations=data.observations[later],
+        next_actions=data.actions[later],
     )
 
 

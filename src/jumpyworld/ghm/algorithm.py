@@ -28,6 +28,7 @@ from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.losses import Metrics, regression_loss
 from jumpyworld.ghm.model import GeometricHorizonModel
 from jumpyworld.ghm.spec import GHMSpec
+from jumpyworld.nn import cosine_rate
 from jumpyworld.storage.schema import brief, from_json
 from jumpyworld.storage.trees import from_arrays
 
@@ -56,9 +57,7 @@ def optimiser(config: GHMConfig) -> optax.GradientTransformation:
     parts.append(optax.scale_by_adam(eps=config.adam_eps))
     if config.weight_decay > 0:
         parts.append(optax.add_decayed_weights(config.weight_decay))
-    rate = config.learning_rate
-    if config.final_lr_fraction < 1:
-        rate = optax.cosine_decay_schedule(rate, config.gradient_steps, config.final_lr_fraction)
+    rate = cosine_rate(config.learning_rate, config.gradient_steps, config.final_lr_fraction)
     return optax.chain(*parts, optax.scale_by_learning_rate(rate))
 
 

@@ -1,4 +1,4 @@
-"""Networks: MLPs, embeddings of time and discount, the FiLM U-Net, and the normaliser.
+"""Networks: MLPs, embeddings of time and discount, the FiLM U-Net, the normaliser, and rates.
 
 Modules are Equinox modules, un-batched (callers ``vmap``), with ``key`` keyword-only.
 """
@@ -7,6 +7,7 @@ from jumpyworld.nn.embed import ContextEncoder, DiscountEmbedding, TimeEmbedding
 from jumpyworld.nn.film_unet import FieldNetwork, FiLMBlock, FiLMUNet, hidden_as, layer_norm
 from jumpyworld.nn.mlp import MLP, Linear, mish
 from jumpyworld.nn.normaliser import Normaliser, make_normaliser
+from jumpyworld.nn.schedule import cosine_rate
 
 __all__ = [
     "MLP",
@@ -18,6 +19,7 @@ __all__ = [
     "Linear",
     "Normaliser",
     "TimeEmbedding",
+    "cosine_rate",
     "hidden_as",
     "layer_norm",
     "make_normaliser",

@@ -5,7 +5,8 @@ A policy maps a state and a goal z to an action. ``act`` handles one state; ``sa
 normalisation a policy was trained with is inside it.
 
 Each algorithm's module has the same five names: a frozen config, ``init(key, config, spec)``,
-``step(state, data, key, config)``, ``inference_model(state)`` and ``from_checkpoint``.
+``step(state, data, key, config)``, ``inference_model(state)`` and ``from_checkpoint``. Some have
+``probe(state, data, key, config)`` besides: metrics that are computed for rows of the log alone.
 
 Shapes: B batch, d state, k goal (a state, so k = d, for all policies trained here), da action.
 """
@@ -21,11 +22,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from jumpyworld.domains import registry
 from jumpyworld.errors import ConfigError
-from jumpyworld.nn import Normaliser, make_normaliser
+from jumpyworld.nn import Normaliser, cosine_rate, make_normaliser
 from jumpyworld.storage import schema, trees
 
 Metrics = dict[str, Float[Array, ""]]
@@ -228,6 +230,8 @@ class PolicyConfig:
         learning_rate: Adam's. Paper silent.
         discount: of hindsight goals and of values, in [0, 1).
         gradient_steps: length of a full run.
+        final_lr_fraction: learning rate after ``gradient_steps`` over the first one, reached along
+            a cosine; 1 keeps it constant. Paper silent.
         normalise: units the networks see: ``none`` (raw) or ``standard``. Paper silent.
     """
 
@@ -236,6 +240,7 @@ class PolicyConfig:
     learning_rate: float = 3e-4
     discount: float = 0.99
     gradient_steps: int = 1_000_000
+    final_lr_fraction: float = 1.0
     normalise: Literal["none", "standard"] = "none"
 
     def __post_init__(self):
@@ -259,6 +264,12 @@ class PolicyConfig:
         """Raise ConfigError about a field unless ``ok``."""
         if not ok:
             raise ConfigError(f"{name}={getattr(self, name)}: must be {what}")
+
+    @property
+    def rate(self) -> float | optax.Schedule:
+        """Adam's learning rate, a function of the steps done where it falls."""
+        self.require("final_lr_fraction", 0 <= self.final_lr_fraction <= 1, "in [0, 1]")
+        return cosine_rate(self.learning_rate, self.gradient_steps, self.final_lr_fraction)
 
     @classmethod
     def paper_table(cls, domain: str) -> Table:

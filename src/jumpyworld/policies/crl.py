@@ -40,6 +40,7 @@ from jumpyworld.policies.fql import (
     extraction_loss,
 )
 from jumpyworld.policies.networks import Ensemble, Net, aggregate, descend, frozen, start_optimiser
+from jumpyworld.policies.probe import extraction_probe
 
 NUM_CRITICS = 2
 
@@ -167,7 +168,7 @@ def init(key: PRNGKeyArray, config: CRLConfig, spec: PolicySpec) -> CRLState:
     return CRLState(
         step=jnp.zeros((), jnp.int32),
         networks=networks,
-        opt_state=start_optimiser(networks, config.learning_rate),
+        opt_state=start_optimiser(networks, config.rate),
         normaliser=spec.normaliser(config.normalise),
     )
 
@@ -215,10 +216,14 @@ def step(
         accuracy = jnp.mean(right.astype(s.dtype))
         return critic + actor, {"critic/loss": critic, "critic/accuracy": accuracy, **metrics}
 
-    networks, opt_state, metrics = descend(
-        loss_fn, state.networks, state.opt_state, config.learning_rate
-    )
+    networks, opt_state, metrics = descend(loss_fn, state.networks, state.opt_state, config.rate)
     return CRLState(state.step + 1, networks, opt_state, state.normaliser), metrics
+
+
+def probe(state: CRLState, data: DeviceData, key: PRNGKeyArray, config: CRLConfig) -> Metrics:
+    """Return whether the critics' slopes agree; see ``probe.extraction_probe``."""
+    student, critic = state.networks.actors.student, state.networks.critic
+    return extraction_probe(student, critic.values, state.normaliser, data, key, config)
 
 
 def inference_model(state: CRLState) -> OneStepPolicy:

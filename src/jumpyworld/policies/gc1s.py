@@ -6,7 +6,8 @@ that the target bootstraps on:
     critic  (Q(S, A, G) - 1{S' = G} - gamma Qbar(S', A', G))^2      A' = the data's action at S'
 
 Q is then the value of the behaviour (SARSA), never asked about actions that the data do not hold.
-At the last state of a trajectory A' is the recorded action where the source stored one.
+At the last state of a trajectory A' is the recorded action where the source stored one. With
+``n_step`` A' is the data's action where the target bootstraps, and Q is still the behaviour's.
 """
 
 from collections.abc import Mapping
@@ -51,6 +52,11 @@ def step(
         config: settings, static.
     """
     return gctd3.update(state, data, key, config, dataset_actions)
+
+
+def probe(state: TDState, data: DeviceData, key: PRNGKeyArray, config: GC1SConfig) -> Metrics:
+    """Return whether the critics' slopes agree; see ``probe.extraction_probe``."""
+    return gctd3.probe(state, data, key, config)
 
 
 def inference_model(state: TDState) -> OneStepPolicy:

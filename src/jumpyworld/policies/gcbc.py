@@ -144,7 +144,7 @@ def init(key: PRNGKeyArray, config: GCBCConfig, spec: PolicySpec) -> GCBCState:
     d, da = spec.observation_dim, spec.action_dim
     field = Net(da + 1 + 2 * d, config.hidden, da, key=key, layer_norm=config.layer_norm)
     policy = GCBCPolicy(field, spec.normaliser(config.normalise), config.flow_steps)
-    opt_state = start_optimiser(field, config.learning_rate)
+    opt_state = start_optimiser(field, config.rate)
     return GCBCState(jnp.zeros((), jnp.int32), policy, opt_state)
 
 
@@ -171,9 +171,7 @@ def step(
         loss = cloning_loss(field, s, g, batch.actions, x0, t)
         return loss, {"actor/loss": loss}
 
-    field, opt_state, metrics = descend(
-        loss_fn, state.policy.field, state.opt_state, config.learning_rate
-    )
+    field, opt_state, metrics = descend(loss_fn, state.policy.field, state.opt_state, config.rate)
     policy = eqx.tree_at(lambda p: p.field, state.policy, field)
     return GCBCState(state.step + 1, policy, opt_state), metrics
 

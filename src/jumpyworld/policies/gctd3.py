@@ -14,12 +14,28 @@ targets clipped to it), ``mask_at_goal`` (no bootstrap once the goal is reached)
 ``success_on="current"`` (OGBench's 1{S = G}, with S in place of S' among the goals).
 No target policy smoothing: the policy draws fresh noise anyway.
 
-Two things to know before a short training. Values settle with a time constant of
-1 / (target_rate (1 - gamma)) steps, 20,000 with the defaults. And where G = S' the target rests on
-Q(S', A', S'), a place that is trained nowhere, so that without the mask values keep rising towards
-1 / (1 - gamma) and their slopes in the action are mostly noise: after 2,000 steps on antmaze-medium
-one action seemed worth 8 to 26 % of Q, where it can save a step or two, 1 to 2 %. With the mask,
-``bce`` and ``target_rate=0.02`` it was .3 to .9 % after 6,000 steps. The defaults are the paper's.
+``n_step`` lets targets look n rows ahead, m = min(n, rows left in the trajectory):
+
+    sum over k = 1 ... m of gamma^(k-1) 1{S_k = G}  +  gamma^m Qbar(S_m, A_m, G)
+
+With ``mask_at_goal`` a goal on the way, k <= m, ends the sum: the target is gamma^(k-1) and nothing
+more. Values spread n times as fast, and slopes in the action rest on what the data did for n steps
+and not on the little by which a network's values differ one step apart. The n - 1 actions on the
+way are the behaviour's: right for GC-1S, whose Q is the behaviour's; biased for GC-TD3 (off-policy,
+without correction), towards the behaviour and the more so the larger n. For both, goals of a row's
+own future are hindsight: the rows on the way are those of a trajectory that did arrive, and n of
+them flatter more than one. And n of a trajectory's rows bootstrap on its last state, which is
+trained nowhere, where one did.
+
+Three things to know before a short training. Values settle with a time constant of
+1 / (target_rate (1 - gamma)) steps, 20,000 with the defaults. A goal d steps away is felt only
+after more than d / target_rate gradient steps, 20,000 for d = 100, since each renewal of the target
+(1 / target_rate steps) carries values one step further, or n with ``n_step``. And where G = S' the
+target rests on Q(S', A', S'), a place that is trained nowhere, so that without the mask values keep
+rising towards 1 / (1 - gamma) and their slopes in the action are mostly noise: after 2,000 steps on
+antmaze-medium one action seemed worth 8 to 26 % of Q, where it can save a step or two, 1 to 2 %.
+With the mask, ``bce`` and ``target_rate=0.02`` it was .3 to .9 % after 6,000 steps. The defaults
+are the paper's.
 
 Shapes: B batch, d state and goal, da action, E critics.
 """
@@ -33,7 +49,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.data.sampling import Batch, DeviceData, sample_transitions
@@ -58,9 +74,13 @@ from jumpyworld.policies.networks import (
     polyak,
     start_optimiser,
 )
+from jumpyworld.policies.probe import extraction_probe
 
 CriticLoss = Literal["squared", "bce"]
 NUM_CRITICS = 2
+# Where log Q ends, so that goals which cannot be reached do not outweigh all others: 1,400 steps
+# away at discount .99.
+LEAST_VALUE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -77,6 +97,11 @@ class GCTD3Config(FQLConfig):
         critic_bias: added to the critics' outputs at the start. Paper silent. With ``bce`` values
             begin at .5 and sink by the discount alone; from -5 they begin near 0 and spread from
             the goal. That helped a short training in a pointmaze and not one in an antmaze.
+        n_step: rows that a target looks ahead before it bootstraps, n above. Paper 1.
+        actor_value: what the actor climbs: ``q`` (paper), or ``log``, log Q, with ``bce`` alone.
+            Far from the goal Q and its slopes are tiny beside the batch's mean |Q|; log Q falls by
+            the same amount with every step that an action costs, near or far. ``actor/q`` and
+            ``actor/q_abs`` then tell of log Q.
     """
 
     goal_current: float = 0.2
@@ -86,9 +111,14 @@ class GCTD3Config(FQLConfig):
     mask_at_goal: bool = False
     target_rate: float = 0.005
     critic_bias: float = 0.0
+    n_step: int = 1
+    actor_value: Literal["q", "log"] = "q"
 
     def __post_init__(self):
         super().__post_init__()
+        self.require("n_step", self.n_step >= 1, "at least 1")
+        bounded = self.actor_value == "q" or self.critic_loss == "bce"
+        self.require("actor_value", bounded, "q, unless critic_loss is bce")
         total = self.goal_current + self.goal_trajectory
         self.require("goal_trajectory", total <= 1, "at most 1 - goal_current")
 
@@ -135,19 +165,49 @@ def critic_values(
     return out if kind == "squared" else jax.nn.sigmoid(out)
 
 
-def critic_target(
-    reached: Bool[Array, ""], next_q: Float[Array, ""], config: GCTD3Config
+def q_value(
+    critic: Ensemble,
+    s: Float[Array, " d"],
+    a: Float[Array, " da"],
+    g: Float[Array, " d"],
+    config: GCTD3Config,
 ) -> Float[Array, ""]:
-    """Return 1{S' = G} + gamma Qbar(S', A', G); no gradient passes.
+    """Return the critics' aggregated Q(s, a, g)."""
+    return aggregate(critic_values(critic, s, a, g, config.critic_loss), config.aggregation)
+
+
+def climbed_value(
+    critic: Ensemble,
+    s: Float[Array, " d"],
+    a: Float[Array, " da"],
+    g: Float[Array, " d"],
+    config: GCTD3Config,
+) -> Float[Array, ""]:
+    """Return what the actor climbs: Q, or log Q from where Q is ``LEAST_VALUE``."""
+    q = q_value(critic, s, a, g, config)
+    return q if config.actor_value == "q" else jnp.log(jnp.maximum(q, LEAST_VALUE))
+
+
+def critic_target(
+    wait: Int[Array, ""], span: Int[Array, ""], next_q: Float[Array, ""], config: GCTD3Config
+) -> Float[Array, ""]:
+    """Return gamma^wait, if the goal is reached on the way, + gamma^span Qbar; no gradient passes.
+
+    With ``n_step=1`` that is 1{S' = G} + gamma Qbar(S', A', G).
 
     Args:
-        reached: whether the goal is reached.
+        wait: rows by which the goal is past the row that the first step reaches (S itself with
+            ``success_on="current"``); it is on the way if 0 <= wait < span.
+        span: rows from S to S', from 1 to ``n_step``.
         next_q: the target critics' aggregated value at S'.
         config: discount, mask and kind of loss.
     """
-    reward = reached.astype(next_q.dtype)
-    carry = 1.0 - reward if config.mask_at_goal else jnp.ones_like(reward)
-    target = reward + config.discount * carry * next_q
+    # A table: a computed power need not give gamma^1 to the last bit.
+    powers = jnp.asarray(config.discount ** np.arange(config.n_step + 1), next_q.dtype)
+    reached = (wait >= 0) & (wait < span)
+    reward = jnp.where(reached, powers[jnp.clip(wait, 0, config.n_step)], 0.0)
+    carry = jnp.where(reached & config.mask_at_goal, 0.0, powers[span])
+    target = reward + carry * next_q
     # A cross-entropy needs a probability; without the mask the sum can exceed one.
     target = jnp.clip(target, 0.0, 1.0) if config.critic_loss == "bce" else target
     return jax.lax.stop_gradient(target)
@@ -170,21 +230,21 @@ def critic_error(
 
 def draw_critic_goals(
     data: DeviceData, key: PRNGKeyArray, index: Int[Array, " B"], config: GCTD3Config
-) -> tuple[Int[Array, " B"], Bool[Array, " B"]]:
-    """Draw rows of goals [B], and whether each transition reaches its goal [B].
+) -> tuple[Int[Array, " B"], Int[Array, " B"]]:
+    """Draw rows of goals [B], and by how many rows each is past the one that the step reaches.
 
     Paper: 0.2 S', 0.5 geometric future, 0.3 random.
     """
     kind_key, goal_key = jax.random.split(key)
     success = index + 1 if config.success_on == "next" else index
     if config.goal_current == 1:
-        return success, jnp.ones(index.shape, bool)
+        return success, jnp.zeros_like(index)
     share = min(config.goal_trajectory / (1.0 - config.goal_current), 1.0)
     other = GoalMixture(0.0, share, 0.0, 1.0 - share, config.discount)
     drawn = sample_goal_indices(data, goal_key, index, other)
     here = jax.random.uniform(kind_key, index.shape) < config.goal_current
     goals = jnp.where(here, success, drawn)
-    return goals, goals == success
+    return goals, goals - success
 
 
 NextActions = Callable[[Actors, Batch, Array, Array, PRNGKeyArray], Float[Array, "B da"]]
@@ -216,7 +276,7 @@ def init(key: PRNGKeyArray, config: GCTD3Config, spec: PolicySpec) -> TDState:
         step=jnp.zeros((), jnp.int32),
         networks=networks,
         target=copy(critic),
-        opt_state=start_optimiser(networks, config.learning_rate),
+        opt_state=start_optimiser(networks, config.rate),
         normaliser=spec.normaliser(config.normalise),
     )
 
@@ -230,21 +290,18 @@ def update(
 ) -> tuple[TDState, Metrics]:
     """Take one gradient step on critic and actors, for any source of the target's actions."""
     row_key, critic_key, actor_key, next_key, loss_key = jax.random.split(key, 5)
-    batch = sample_transitions(data, row_key, config.batch_size)
-    rows, reached = draw_critic_goals(data, critic_key, batch.index, config)
+    batch = sample_transitions(data, row_key, config.batch_size, config.n_step)
+    rows, wait = draw_critic_goals(data, critic_key, batch.index, config)
     units = state.normaliser.normalise
     s, s_next = units(batch.observations), units(batch.next_observations)
     g = units(data.observations[rows])
     actor_g = units(draw_actor_goals(data, actor_key, batch.index, config))
     a_next = next_actions(state.networks.actors, batch, s_next, g, next_key)
 
-    def q(critic: Ensemble, s, a, g) -> Float[Array, ""]:
-        return aggregate(critic_values(critic, s, a, g, config.critic_loss), config.aggregation)
+    def target_of(wait, span, s_next, a_next, g) -> Float[Array, ""]:
+        return critic_target(wait, span, q_value(state.target, s_next, a_next, g, config), config)
 
-    def target_of(reached, s_next, a_next, g) -> Float[Array, ""]:
-        return critic_target(reached, q(state.target, s_next, a_next, g), config)
-
-    target = jax.vmap(target_of)(reached, s_next, a_next, g)
+    target = jax.vmap(target_of)(wait, batch.next_index - batch.index, s_next, a_next, g)
 
     def loss_fn(networks: TDNetworks) -> tuple[Float[Array, ""], Metrics]:
         error = jax.vmap(critic_error, (None, 0, 0, 0, 0, None))
@@ -252,7 +309,7 @@ def update(
         value = frozen(networks.critic)  # the actor climbs Q and does not change it
         actor, metrics = extraction_loss(
             networks.actors,
-            lambda s, a, g: q(value, s, a, g),
+            lambda s, a, g: climbed_value(value, s, a, g, config),
             s,
             batch.actions,
             actor_g,
@@ -261,9 +318,7 @@ def update(
         )
         return critic + actor, {"critic/loss": critic, **metrics}
 
-    networks, opt_state, metrics = descend(
-        loss_fn, state.networks, state.opt_state, config.learning_rate
-    )
+    networks, opt_state, metrics = descend(loss_fn, state.networks, state.opt_state, config.rate)
     metrics |= {"critic/target_mean": jnp.mean(target), "critic/target_max": jnp.max(target)}
     average = polyak(state.target, networks.critic, config.target_rate)
     return TDState(state.step + 1, networks, average, opt_state, state.normaliser), metrics
@@ -281,6 +336,14 @@ def step(
         config: settings, static.
     """
     return update(state, data, key, config, own_actions)
+
+
+def probe(state: TDState, data: DeviceData, key: PRNGKeyArray, config: GCTD3Config) -> Metrics:
+    """Return whether the critics' slopes agree; see ``probe.extraction_probe``."""
+    student, critic = state.networks.actors.student, state.networks.critic
+    return extraction_probe(
+        student, lambda s, a, g: critic(s, a, g)[:, 0], state.normaliser, data, key, config
+    )
 
 
 def inference_model(state: TDState) -> OneStepPolicy:

@@ -255,9 +255,7 @@ def init(key: PRNGKeyArray, config: HFBCConfig, spec: PolicySpec) -> HFBCState:
     """Return the state before the first step."""
     policy = init_policy(key, config, spec)
     networks = HFBCNetworks(policy.high, policy.low.field)
-    return HFBCState(
-        jnp.zeros((), jnp.int32), policy, start_optimiser(networks, config.learning_rate)
-    )
+    return HFBCState(jnp.zeros((), jnp.int32), policy, start_optimiser(networks, config.rate))
 
 
 def step(
@@ -277,7 +275,7 @@ def step(
         lambda n: hierarchy_loss(n.high, n.low, batch),
         HFBCNetworks(state.policy.high, state.policy.low.field),
         state.opt_state,
-        config.learning_rate,
+        config.rate,
     )
     policy = eqx.tree_at(
         lambda p: (p.high, p.low.field), state.policy, (networks.high, networks.low)

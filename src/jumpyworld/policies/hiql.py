@@ -335,7 +335,7 @@ def init(key: PRNGKeyArray, config: HIQLConfig, spec: PolicySpec) -> HIQLState:
         step=jnp.zeros((), jnp.int32),
         networks=networks,
         target=copy(heads),
-        opt_state=start_optimiser(networks, config.learning_rate),
+        opt_state=start_optimiser(networks, config.rate),
         normaliser=spec.normaliser(config.normalise),
     )
 
@@ -357,9 +357,7 @@ def step(
         loss, metrics = jax.vmap(lambda row: row_loss(networks, state.target, row, config))(batch)
         return jnp.mean(loss), jax.tree.map(jnp.mean, metrics)
 
-    networks, opt_state, metrics = descend(
-        loss_fn, state.networks, state.opt_state, config.learning_rate
-    )
+    networks, opt_state, metrics = descend(loss_fn, state.networks, state.opt_state, config.rate)
     target = polyak(state.target, networks.value.heads, config.target_rate)
     return HIQLState(state.step + 1, networks, target, opt_state, state.normaliser), metrics
 

@@ -26,6 +26,7 @@ def policy_job(name: str, dataset: Dataset, config: PolicyConfig) -> TrainingJob
     if type(config) is not algorithm.config:
         wanted = algorithm.config.__name__
         raise ConfigError(f"{name} needs a {wanted}, not a {type(config).__name__}")
+    probe = algorithm.probe
     spec = PolicySpec.from_arrays(dataset.observations, dataset.actions)
     return TrainingJob(
         kind=name,
@@ -33,6 +34,7 @@ def policy_job(name: str, dataset: Dataset, config: PolicyConfig) -> TrainingJob
         init=lambda key: algorithm.init(key, config, spec),
         step=lambda state, data, key: algorithm.step(state, data, key, config),
         inference_model=algorithm.inference_model,
+        probe=probe and (lambda state, data, key: probe(state, data, key, config)),
         data=device_data(dataset),
         spec=to_json(spec, "spec"),
         fingerprints={"dataset": dataset.fingerprint(), "domain": dataset.domain},

@@ -26,6 +26,7 @@ from jumpyworld.policies.base import Metrics
 
 T = TypeVar("T")
 Aggregation = Literal["mean", "min"]
+Rate = float | optax.Schedule
 
 
 class Net(eqx.Module):
@@ -166,7 +167,7 @@ def polyak(target: T, online: T, rate: float) -> T:
     return jax.tree.map(lambda old, new: old + rate * (new - old), target, online)
 
 
-def start_optimiser(networks: Any, learning_rate: float) -> optax.OptState:
+def start_optimiser(networks: Any, learning_rate: Rate) -> optax.OptState:
     """Return Adam's state for networks, all of whose arrays are trained.
 
     One Adam for all networks of a policy: where losses share none, it acts as several.
@@ -178,7 +179,7 @@ def descend(
     loss_fn: Callable[[T], tuple[Float[Array, ""], Metrics]],
     networks: T,
     opt_state: optax.OptState,
-    learning_rate: float,
+    learning_rate: Rate,
 ) -> tuple[T, optax.OptState, Metrics]:
     """Take one gradient step.
 
@@ -186,7 +187,7 @@ def descend(
         loss_fn: networks to (loss, metrics).
         networks: all of whose arrays are trained.
         opt_state: the optimiser's.
-        learning_rate: Adam's.
+        learning_rate: Adam's, a number or a function of the steps done.
 
     Returns:
         Networks, optimiser state, and the metrics with ``loss`` and ``grad/norm``.

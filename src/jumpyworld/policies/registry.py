@@ -20,6 +20,7 @@ class Algorithm:
         step: (state, data, key, config) to (state, metrics); pure.
         inference_model: state to the policy that acts and is saved.
         from_checkpoint: (description, arrays) to the policy.
+        probe: (state, data, key, config) to metrics for rows of the log, or None.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Algorithm:
     step: Callable[..., Any]
     inference_model: Callable[..., Any]
     from_checkpoint: Callable[..., Any]
+    probe: Callable[..., Any] | None = None
 
 
 _MODULES = {
@@ -41,7 +43,15 @@ _MODULES = {
 }
 
 ALGORITHMS = {
-    name: Algorithm(name, config, m.init, m.step, m.inference_model, m.from_checkpoint)
+    name: Algorithm(
+        name,
+        config,
+        m.init,
+        m.step,
+        m.inference_model,
+        m.from_checkpoint,
+        getattr(m, "probe", None),
+    )
     for name, (m, config) in _MODULES.items()
 }
 

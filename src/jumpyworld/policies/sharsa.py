@@ -254,7 +254,7 @@ def init(key: PRNGKeyArray, config: SHARSAConfig, spec: PolicySpec) -> SHARSASta
         policy=policy,
         value=value,
         target=copy(policy.critic),
-        opt_state=start_optimiser(networks, config.learning_rate),
+        opt_state=start_optimiser(networks, config.rate),
     )
 
 
@@ -281,9 +281,7 @@ def step(
         actors, actor_metrics = hierarchy_loss(networks.high, networks.low, batch)
         return jnp.mean(losses) + actors, jax.tree.map(jnp.mean, metrics) | actor_metrics
 
-    networks, opt_state, metrics = descend(
-        loss_fn, state.networks, state.opt_state, config.learning_rate
-    )
+    networks, opt_state, metrics = descend(loss_fn, state.networks, state.opt_state, config.rate)
     policy = eqx.tree_at(
         lambda p: (p.hierarchy.high, p.hierarchy.low.field, p.critic),
         state.policy,
