@@ -141,6 +141,8 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=["in-support", "random"])
     parser.add_argument("--deadline", type=float, default=560, help="start no variant after this")
     a = parser.parse_args()
+    if (a.steps is None) == (a.seconds is None):
+        raise SystemExit("--steps and --seconds: give one of them")
     domain = domains.get(a.domain)
     dataset, val = data.load(a.sets / a.domain), data.load(a.sets / a.domain, split="val")
     if a.policy is not None and a.one_goal:
@@ -158,8 +160,10 @@ def main() -> None:
         (name, read_changes(tuple(text.split(",")) if text else ()))
         for name, _, text in (v.partition(":") for v in a.variants)
     ]
+    # Schedules end with the run, unless --set or a variant says otherwise.
+    length = {} if a.steps is None else {"gradient_steps": a.steps}
     base = with_changes(
-        GHMConfig.preset(a.preset, domain.alias), read_changes(tuple(a.set)), "--set"
+        GHMConfig.preset(a.preset, domain.alias, **length), read_changes(tuple(a.set)), "--set"
     )
     with ThreadPoolExecutor(1) as side:  # compiling needs no environments, rollouts no compiler
         ready = side.submit(compile_all, variants, dataset, policy, base, a.seeds)

@@ -24,30 +24,30 @@ case $domain in
   pointmaze-*)
     policy_steps=40000 steps=45000
     settings=(width=256 precision=bf16 jumps=ahead learning_rate=1e-3)
-    plan=(--proposal bridge --replan-every 10 --discount 0.995 --horizons $(fifty 8)) ;;
+    ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 10 --discount 0.995) ;;
   antmaze-*)
     policy_steps=100000 steps=36000
     settings=(learning_rate=5e-4 z_frame=moving solver=midpoint train_steps=3 eval_steps=10)
-    plan=(--proposal bridge --replan-every 10 --discount 0.995 --horizons $(fifty 8)) ;;
+    ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 10 --discount 0.995) ;;
   cube-*)
     policy_steps=90000 steps=17000
     settings=(learning_rate=5e-4)
-    plan=(--proposal trace --replan-every 5 --discount 0.99 --horizons $(fifty 6)) ;;
+    ways=(--proposal trace --horizons $(fifty 6)) every=(--replan-every 5 --discount 0.99) ;;
   *) echo "measure.sh: no settings for $domain" >&2; exit 2 ;;
 esac
 if [ "$domain" = pointmaze-giant ]; then
-  plan=(--proposal bridge --replan-every 10 --discount 0.997 --horizons $(fifty 12))
+  ways=(--proposal bridge --horizons $(fifty 12)) every=(--replan-every 10 --discount 0.997)
 fi
 policy_steps=${POLICY_STEPS:-$policy_steps} steps=${STEPS:-$steps}
 if [ -n "${GHM_SET:-}" ]; then read -ra settings <<< "$GHM_SET"; fi
-plan+=(--precedents "$here/data" --when-all-zero candidate --solver midpoint --ode-steps 3 --precision bf16)
+ways+=(--precedents "$here/data" --when-all-zero candidate --precision bf16)
 quarters=($((steps / 8)) $((steps / 4)) $((steps / 2)))
 
 evaluate() { # NAME ARGUMENT...: one `jumpy eval` into a folder of its own
   local name=$1
   shift
   $jumpy eval --domain "$domain" --policy "$here/policy" --episodes "${EPISODES:-20}" --seed "$seed" \
-    "${plan[@]}" --out "$here/$name" "$@"
+    "${every[@]}" --solver midpoint --ode-steps 3 --out "$here/$name" "$@"
 }
 
 fidelity() { # NAME ARGUMENT...: the model and what it was after an eighth, a quarter and half of its steps
@@ -78,7 +78,7 @@ world() { # ActionPlan's model of one step, and its row
 }
 
 one() { # a single bridge or trace, which no model judges: what the model's choice must beat
-  evaluate one --planner zero-shot compplan --ghm "$here/ghm" --search uniform --candidates 1 --samples 1 --no-refuse
+  evaluate one --planner zero-shot compplan --ghm "$here/ghm" "${ways[@]}" --search uniform --candidates 1 --samples 1 --no-refuse
 }
 
 regret() { # of the cheap searches, against the paper's with four times its chains
@@ -94,7 +94,7 @@ for stage in "$@"; do
     data | policy | ghm | world | one | regret) $stage ;;
     fidelity) fidelity in-support --pairs in-support ;;
     random) fidelity random --pairs random ;;
-    eval) evaluate planners --planner zero-shot compplan gpi --ghm "$here/ghm" "${search[@]}" ;;
+    eval) evaluate planners --planner zero-shot compplan gpi --ghm "$here/ghm" "${ways[@]}" "${search[@]}" ;;
     *) echo "measure.sh: no stage $stage" >&2; exit 2 ;;
   esac
   # A study of regret that its time cut short goes on with more states.

@@ -63,6 +63,22 @@ def test_versions_are_named_once_and_the_first_is_the_reference(setting):
         version_job(version, setting[2], setting[0], setting[1])
 
 
+def test_the_straightforward_step_lets_the_target_rate_fall(setting):
+    dataset, policy, config = setting
+    config = dataclasses.replace(
+        config, hc_fraction=0.0, target_rate=0.5, final_target_rate=0.1, gradient_steps=1
+    )
+    job = version_job(VERSIONS[0], config, dataset, policy)
+    state, step = job.init(jax.random.key(0)), eqx.filter_jit(job.step)
+    for rate in (0.5, 0.1):
+        after, _ = step(state, job.data, jax.random.key(1))
+        old, new, online = (
+            jax.tree.leaves(net.field)[0] for net in (state.target, after.target, after.model)
+        )
+        np.testing.assert_allclose(new, old + rate * (online - old), rtol=1e-5, atol=1e-7)
+        state = after
+
+
 def test_rows_say_what_was_measured():
     # Without consistency rows the four programs compile in half the time.
     versions = [

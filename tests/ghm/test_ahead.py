@@ -51,6 +51,21 @@ def test_before_any_row_has_jumped_they_are_plain(setting, ahead, policy):
     np.testing.assert_array_equal(same.observations, batch.observations)
 
 
+@pytest.mark.parametrize("bad", [3e30, np.nan, np.inf])
+def test_a_jump_out_of_every_range_is_no_jump(setting, ahead, policy, bad):
+    """Else a step that is undone would meet the same bad row again, and every later one."""
+    target, batch, draws, nothing = setting
+    *_, jumped = compiled(target, batch, draws, KEY, ahead, policy, nothing)
+    spoilt = eqx.tree_at(lambda j: j.s_plus, jumped, jumped.s_plus.at[1, 0].set(bad))
+    spoilt = eqx.tree_at(lambda j: j.a_plus, spoilt, spoilt.a_plus.at[1].set(bad))
+    _, used, terms, after = compiled(target, batch, draws, KEY, ahead, policy, spoilt)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((terms, after)))
+    assert used.beta[1] == used.gamma[1]
+    _, wanted, _, _ = compiled(target, batch, draws, KEY, ahead, policy, jumped)
+    np.testing.assert_array_equal(used.beta[2:], wanted.beta[2:])
+    assert used.beta[0] == wanted.beta[0]
+
+
 def test_rows_are_exchanged_and_wait_one_step(ahead, spec, policy, data):
     state = init(jax.random.key(0), ahead, spec, policy)
     go = eqx.filter_jit(step)

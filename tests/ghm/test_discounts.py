@@ -6,7 +6,7 @@ from scipy import stats
 
 from jumpyworld.ghm.batch import sample_draws
 from jumpyworld.ghm.config import GHMConfig
-from jumpyworld.ghm.discounts import longest_discount, sample_discounts
+from jumpyworld.ghm.discounts import RATIOS, longest_discount, sample_betas, sample_discounts
 
 N = 40_000
 ENDS = (0.0, 0.996)
@@ -49,6 +49,25 @@ def test_beta_never_exceeds_its_gamma(key, law):
     gamma = gamma.at[:3].set(jnp.asarray([0.0, 1e-7, 0.996]))
     beta = sample_discounts(jax.random.fold_in(key, 1), gamma, law, *ENDS)
     assert np.isfinite(beta).all() and np.all(beta <= gamma) and np.all(beta >= 0)
+
+
+def test_a_ratio_shortens_the_horizon_evenly_in_the_logarithm(key):
+    gamma = jnp.full(N, 0.99, jnp.float32)
+    beta = np.asarray(sample_betas(key, gamma, "ratio", *ENDS), np.float64)
+    ratio = (1 - beta) / (1 - np.float64(gamma[0]))
+    u = np.log(ratio / RATIOS[0]) / np.log(RATIOS[1] / RATIOS[0])
+    assert u.min() > -1e-4 and u.max() < 1 + 1e-4
+    assert stats.chisquare(np.histogram(np.clip(u, 0, 1), 50, (0, 1))[0]).pvalue > 0.01
+    # Near one step there is nothing shorter than a step.
+    short = jnp.asarray([0.0, 0.1, 0.3], jnp.float32)
+    beta = sample_betas(key, short, "ratio", *ENDS)
+    assert np.all(beta >= 0) and np.all(beta <= short) and beta[0] == 0
+    config = GHMConfig.preset("debug", beta_sampler="ratio")
+    draws = sample_draws(key, config, 2)
+    hc = config.layout.hc
+    least = 1 - RATIOS[1] * (1 - draws.gamma[:hc]) - 1e-6
+    assert np.all(draws.beta[:hc] >= least) and np.any(draws.beta[:hc] < draws.gamma[:hc])
+    np.testing.assert_array_equal(draws.beta[hc:], draws.gamma[hc:])
 
 
 def test_the_mixture_visits_planning_horizons_and_the_paper_law_hardly_does(key):

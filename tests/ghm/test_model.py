@@ -225,6 +225,21 @@ def test_spec_measures_the_data_and_refuses_nonsense(dataset, spec):
         GHMSpec(2, spec.mean, spec.std, spec.displacements, z_mean=spec.mean)
 
 
+def test_slow_dimensions_are_seen_larger_by_a_power_of_their_gain(make_model, config, change):
+    s, a, z = S[0], A[0], Z[0]
+    plain = make_model(change(config, normaliser="paced"))
+    model = make_model(change(config, normaliser="paced", input_power=0.5))
+    units = model.state_normaliser
+    larger = jnp.sqrt(units.gains)
+    assert np.ptp(larger) > 0.1
+    want = model.field.encoder.first(
+        units.standardise(s) * larger, a, units.standardise(z) * larger
+    )
+    np.testing.assert_allclose(model.encode(s, a, z), want, rtol=1e-5)
+    want = plain.field.encoder.first(units.standardise(s), a, units.standardise(z))
+    np.testing.assert_array_equal(plain.encode(s, a, z), want)
+
+
 def test_a_moving_z_is_seen_from_the_state_and_a_missing_one_is_its_token(
     make_model, config, change
 ):

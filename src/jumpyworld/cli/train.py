@@ -71,6 +71,12 @@ class GHM(TrainCommand):
                 f"--steps {self.steps}: horizons of --set curriculum={config.curriculum:g} grow "
                 f"until step {grown:.0f} of gradient_steps={config.gradient_steps}; set that too"
             )
+        falls = config.final_lr_fraction < 1 or config.final_target_rate is not None
+        if falls and self.steps is not None and self.steps < config.gradient_steps:
+            warn(
+                f"--steps {self.steps}: rates fall until gradient_steps={config.gradient_steps}, "
+                "so that most of it is left out; set that too"
+            )
         return config
 
     def job(self, dataset):

@@ -129,7 +129,8 @@ def _plain_step(config: GHMConfig) -> Callable[..., Any]:
             online, target = (rounded(net, config) for net in (model, state.target))
             return plain_loss(online, target, batch, loss_key, config, data[1]), {}
 
-        return algorithm.descend(state, loss_fn, algorithm.optimiser(config), config.target_rate)
+        rate = algorithm.target_rate(state.step, config)
+        return algorithm.descend(state, loss_fn, algorithm.optimiser(config), rate)
 
     return step
 

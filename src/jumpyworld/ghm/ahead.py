@@ -32,6 +32,9 @@ from jumpyworld.ghm.losses import (
 from jumpyworld.ghm.model import GeometricHorizonModel
 from jumpyworld.ghm.spec import GHMSpec
 
+FAR = 1e6
+"""Normalised units beyond which a jump is none: nothing can be learnt from there."""
+
 
 class Jumped(eqx.Module):
     """Consistency rows that wait for their gradient step, H of them, in raw units.
@@ -116,7 +119,18 @@ def regressions_ahead(
         draws.gamma[:hc],
         waiting.ready,
     )
-    now = jax.tree.map(lambda w, u: jnp.where(waiting.ready, w, u), waiting, unjumped)
+    # A step that is undone restores the rows that wait. Were a bad jump among them, it would spoil
+    # every later try; so such rows are plain ones, as at the first step.
+    landed = jnp.abs(target.state_normaliser.normalise(waiting.s_plus)) < FAR
+    usable = waiting.ready & jnp.all(landed, axis=-1)
+
+    def choose(jumped, plain):
+        if jumped.ndim == 0:  # ``ready`` itself
+            return jumped
+        of_rows = usable.reshape(-1, *(1,) * (jumped.ndim - 1))
+        return jnp.where(jnp.broadcast_to(of_rows, jumped.shape), jumped, plain)
+
+    now = jax.tree.map(choose, waiting, unjumped)
 
     def exchange(rows, with_rows):
         return rows.at[: len(with_rows)].set(with_rows)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jumpyworld.ghm.config import GHMConfig
-from jumpyworld.ghm.discounts import longest_discount, sample_discounts
+from jumpyworld.ghm.discounts import longest_discount, sample_betas, sample_discounts
 
 
 class SupportsSample(Protocol):
@@ -92,7 +92,7 @@ def sample_draws(
     longest = config.gamma_max if step is None else longest_discount(step, config)
     top = jnp.full((rows,), longest, dtype)
     gamma = sample_discounts(gamma_key, top, config.gamma_sampler, *ends)
-    beta = sample_discounts(beta_key, gamma[:hc], config.beta_sampler, *ends)
+    beta = sample_betas(beta_key, gamma[:hc], config.beta_sampler, *ends)
     noise = [
         jax.random.normal(noise_key, (n, dim), dtype)
         for noise_key, n in zip(noise_keys, (rows, rows, hc, hc), strict=True)

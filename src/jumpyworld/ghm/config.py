@@ -25,6 +25,7 @@ from jumpyworld.nn.normaliser import NormaliserKind
 
 FrameKind = Literal["absolute", "moving", "matched"]
 DiscountLaw = Literal["uniform", "log_uniform", "mixture"]
+BetaLaw = Literal["uniform", "log_uniform", "mixture", "ratio"]
 BootstrapGrid = Literal["scaled", "fixed", "through", "every"]
 Precision = Literal["fp32", "bf16"]
 ZSource = Literal["goals", "one_hot"]
@@ -68,7 +69,8 @@ class GHMConfig:
         gamma_sampler: law of gamma. Paper uniform.
         curriculum: share of ``gradient_steps`` in which the longest horizon trained grows from 2 to
             that of ``gamma_max``, evenly in its logarithm. Paper 0.
-        beta_sampler: law of beta, cut off at the row's gamma. Paper uniform.
+        beta_sampler: law of beta, cut off at the row's gamma, or ``ratio``, horizons 1.5 to 4 times
+            shorter than the row's; see ``discounts``. Paper uniform.
         batch_size: rows per gradient step, K. Paper 256.
         hc_fraction: share of rows with horizon consistency; 0 is TD-Flow. Paper 0.25 antmaze, 0.15
             cube.
@@ -89,7 +91,10 @@ class GHMConfig:
         step_power: how much more slow dimensions weigh: squared errors are divided by the data's
             displacement in one step to the power 2 ``step_power``, at every horizon alike. At 1 and
             with ``loss_units="state"`` an error of one step of the way weighs the same in each
-            dimension; with ``paced`` units that is nearly so already. Paper 0.
+            dimension. With ``paced`` units fast dimensions still weigh more, as none is shrunk
+            below its standard deviation. Paper 0.
+        input_power: the encoder sees dimensions of s and z larger by this power of their gain, so
+            that a step of a slow one is not lost among fast ones. Paper 0.
         z_source: ``goals`` (states of the dataset) or ``one_hot`` (a finite set of policies).
         goal_trajectory: share of goals from the row's own future; the rest is random. Paper 0.5.
         goal_discount: of the geometric offset to a trajectory goal. Paper 0.995.
@@ -128,7 +133,7 @@ class GHMConfig:
     gamma_max: float = 0.996
     gamma_sampler: DiscountLaw = "uniform"
     curriculum: float = 0.0
-    beta_sampler: DiscountLaw = "uniform"
+    beta_sampler: BetaLaw = "uniform"
     batch_size: int = 256
     hc_fraction: float = 0.25
     uncond_fraction: float = 0.1
@@ -139,6 +144,7 @@ class GHMConfig:
     reduction: Literal["sum", "mean"] = "sum"
     loss_units: Literal["state", "frame"] = "state"
     step_power: float = 0.0
+    input_power: float = 0.0
     z_source: ZSource = "goals"
     goal_trajectory: float = 0.5
     goal_discount: float = 0.995
@@ -165,6 +171,7 @@ class GHMConfig:
             "goal_trajectory",
             "final_lr_fraction",
             "step_power",
+            "input_power",
             "curriculum",
         ):
             _require(self, name, 0 <= getattr(self, name) <= 1, "in [0, 1]")

@@ -6,6 +6,10 @@ Laws on [gamma_min, gamma_max], cut off at an upper end of each row's own for be
     log_uniform   in the logarithm of the horizon 1 / (1 - gamma): every octave alike
     mixture       half and half
 
+and for beta alone, given gamma:
+
+    ratio         the horizon 1 / (1 - beta) is 1.5 to 4 times shorter, evenly in the logarithm
+
 Shapes: B rows.
 """
 
@@ -15,7 +19,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jumpyworld.ghm.config import DiscountLaw, GHMConfig
+from jumpyworld.ghm.config import BetaLaw, DiscountLaw, GHMConfig
+
+RATIOS = (1.5, 4.0)
+"""Of the horizon that is learnt to the one it is learnt from, under the law ``ratio``.
+
+A future at horizon H is then a chain of jumps of H / r, r of them on average: fewer jumps add up
+fewer errors, and longer jumps have larger ones.
+"""
 
 
 def sample_discounts(
@@ -54,6 +65,25 @@ def sample_discounts(
         drawn = uniform if law == "uniform" else log_uniform
     # Rounding may overstep either end by one unit in the last place.
     return jnp.clip(drawn, min(gamma_min, 1.0), upper)
+
+
+def sample_betas(
+    key: PRNGKeyArray,
+    gamma: Float[Array, " B"],
+    law: BetaLaw,
+    gamma_min: float,
+    gamma_max: float,
+) -> Float[Array, " B"]:
+    """Draw the shorter discount of each consistency row, at most its gamma.
+
+    Paper: beta ~ U([gamma_min, gamma]). Deviation: the law ``ratio``, under which the paper's
+    equation holds as for any beta below gamma.
+    """
+    if law != "ratio":
+        return sample_discounts(key, gamma, law, gamma_min, gamma_max)
+    low, high = map(math.log, RATIOS)
+    ratio = jnp.exp(jax.random.uniform(key, gamma.shape, gamma.dtype, low, high))
+    return jnp.clip(1 - ratio * (1 - gamma), min(gamma_min, 1.0), gamma)
 
 
 def longest_discount(step: Int[Array, ""], config: GHMConfig) -> Float[Array, ""] | float:

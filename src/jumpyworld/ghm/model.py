@@ -55,6 +55,7 @@ class GeometricHorizonModel(eqx.Module):
         unroll: ODE steps per iteration of the compiled loop.
         mask_action: whether the unconditional model has no action either.
         z_moves: whether the network sees z from the state as well.
+        input_power: by which power of their gain dimensions of s and z are seen larger.
     """
 
     field: FieldNetwork
@@ -67,6 +68,7 @@ class GeometricHorizonModel(eqx.Module):
     unroll: int = eqx.field(static=True)
     mask_action: bool = eqx.field(static=True)
     z_moves: bool = eqx.field(static=True)
+    input_power: float = eqx.field(static=True)
 
     def __init__(self, config: GHMConfig, spec: GHMSpec, *, key: PRNGKeyArray):
         self.z_moves = config.z_frame == "moving"
@@ -104,6 +106,7 @@ class GeometricHorizonModel(eqx.Module):
         self.solver = config.solver
         self.unroll = config.unroll
         self.mask_action = config.mask_action
+        self.input_power = config.input_power
 
     @property
     def observation_dim(self) -> int:
@@ -123,11 +126,11 @@ class GeometricHorizonModel(eqx.Module):
     ) -> Float[Array, " width"]:
         """Return the encoder's first layer for one condition in raw units; None is a token."""
         units = self.state_normaliser
-        seen = None if z is None else self.z_normaliser.standardise(z)
+        seen = None if z is None else self.z_normaliser.enlarged(z, self.input_power)
         if z is not None and seen is not None and self.z_moves:
             towards = self.frame.towards(units.normalise(s), units.normalise(z))
             seen = jnp.concatenate([seen, towards])
-        return self.field.encoder.first(units.standardise(s), a, seen)
+        return self.field.encoder.first(units.enlarged(s, self.input_power), a, seen)
 
     def condition(
         self, encoded: Float[Array, " width"], s: Float[Array, " d"], gamma: Float[Array, ""]

@@ -92,7 +92,7 @@ class WorldModelConfig:
         return cls(**{**_PRESETS[name], **changes})
 
 
-_OURS = {"frame": "moving", "normaliser": "scaled", "learning_rate": 1e-3, "target_rate": 1e-3}
+_OURS = {"frame": "moving", "normaliser": "paced", "learning_rate": 1e-3, "target_rate": 1e-3}
 _PRESETS = {
     "paper": {},
     "base": {**_OURS, "width": 512, "batch_size": 1024, "gradient_steps": 100_000},

@@ -62,6 +62,11 @@ class Normaliser(eqx.Module):
         """Turn raw units into standardised ones, of size 1 whatever the gain [..., d]."""
         return (x - self._like(self.offset, x)) / self._like(self.scale, x)
 
+    def enlarged(self, x: Float[Array, "*batch d"], power: float) -> Float[Array, "*batch d"]:
+        """Turn raw units into standardised ones times the gain to a power [..., d]."""
+        gain = jnp.asarray(self.gain) if self.gains is None else self.gains
+        return self.standardise(x) * self._like(gain**power, x)
+
     @staticmethod
     def _like(value: Float[Array, " d"], x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         # Explicit, because implicit rank promotion hides mistakes elsewhere and is switched off
