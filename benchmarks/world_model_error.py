@@ -2,8 +2,8 @@
 
     python benchmarks/world_model_error.py --dataset DIR --out FILE RUN...
 
-Root mean square over rows, draws and dimensions, in raw units: positions, pose (height, orientation,
-joints) and velocities, each beside how far the data move in that step.
+Root mean square over rows, draws and dimensions, in raw units: positions, pose (height,
+orientation, joints) and velocities, each beside how far the data move in that step.
 """
 
 import argparse
