@@ -23,7 +23,6 @@ OPTIMISED = (
     "policies/test_learning.py",
     "policies/test_corridor.py",
     "training/",
-    "ghm/test_td_flow.py",
 )
 # Workers take whole files, in this order: a long one, begun last, would leave the other idle.
 ORDER = (*OPTIMISED, "experiments/", "ghm/", "cli/", "policies/", "domains/", "planning/", "")

@@ -23,8 +23,10 @@ class TowardsPolicy(eqx.Module):
     gain: float = 0.5
 
     def sample(self, key, states, z):
-        way = (z[:, :2] - states[:, :2]) / jnp.broadcast_to(jnp.asarray(SPREAD[:2]), (len(z), 2))
-        return self.gain * jnp.tanh(way) + 0.1 * jax.random.normal(key, (len(z), 2))
+        way = (z[:, :2] - states[:, :2]) / jnp.broadcast_to(
+            jnp.asarray(SPREAD[:2], z.dtype), (len(z), 2)
+        )
+        return self.gain * jnp.tanh(way) + 0.1 * jax.random.normal(key, (len(z), 2), z.dtype)
 
 
 @pytest.fixture

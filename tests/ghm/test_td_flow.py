@@ -1,9 +1,6 @@
-"""Without consistency rows the loss has the bits of TD-Flow's.
+"""Without consistency rows the loss is TD-Flow's: in float64, where rounding hides nothing."""
 
-In a file of its own, as OPTIMISED in tests/conftest.py names files: without optimisation the loop
-of the solver, which is one program, rounds otherwise than operations one by one.
-"""
-
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,8 +23,8 @@ def td_flow(model, target, batch, draws, config, policy):
     steps = config.train_steps
     x_boot = draws.x0_beta
     for i in range(steps):
-        t = jnp.float32(i / steps) * draws.t
-        h = jnp.float32((i + 1) / steps) * draws.t - t
+        t = i / steps * draws.t
+        h = (i + 1) / steps * draws.t - t
         x_boot = x_boot + h[:, None] * jax.vmap(target.velocity)(x_boot, t, later)
     u_boot = jax.vmap(target.velocity)(x_boot, draws.t, later)
     now = batch_condition(model, batch.observations, batch.actions[:c], batch.z[:c], draws.gamma)
@@ -44,11 +41,16 @@ def test_without_consistency_rows_it_is_td_flow(
 ):
     config = change(config, hc_fraction=0.0, normaliser=normaliser)
     model, target, batch = make_model(config), make_model(config, seed=1), make_batch(config)
-    draws = sample_draws(jax.random.key(1), config, 3)
-    want = td_flow(model, target, batch, draws, config, policy)
-    got, metrics = matching_loss(model, target, batch, draws, KEY, config, policy)
-    if normaliser == "scaled":
-        np.testing.assert_array_equal(got, want)
-    # Compiled and op by op, multiplications by a gain of each dimension round differently.
-    np.testing.assert_allclose(got, want, rtol=5e-7)
+    with jax.enable_x64(True):
+        model, target, batch = jax.tree.map(doubled, (model, target, batch))
+        draws = sample_draws(jax.random.key(1), config, 3, jnp.float64)
+        want = td_flow(model, target, batch, draws, config, policy)
+        got, metrics = matching_loss(model, target, batch, draws, KEY, config, policy)
+        assert got.dtype == jnp.float64
+        np.testing.assert_allclose(got, want, rtol=1e-12)
     assert "loss/gamma_bootstrap" not in metrics
+
+
+def doubled(leaf):
+    is_float = eqx.is_inexact_array(leaf)
+    return leaf.astype(jnp.float64) if is_float else leaf
