@@ -10,13 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drifting import GOAL, Toward, drifting, near
 
-import jumpyworld
 from jumpyworld import domains
 from jumpyworld.errors import ConfigError, JumpyError, PlanError
 from jumpyworld.planning import (
     AbstractPlanner,
-    CompPlan,
     Elimination,
     GoalProposal,
     ListProposal,
@@ -25,50 +24,12 @@ from jumpyworld.planning import (
     UnconditionalProposal,
     Uniform,
     ZeroShot,
-    base,
     decide,
     goal_task,
 )
 from jumpyworld.policies import from_callable
 
 POINT = domains.get("pointmaze-large")
-
-
-class Toward(eqx.Module):
-    """Goes straight for z."""
-
-    gain: jax.Array
-
-    def sample(self, key, states, z):
-        return jnp.clip(self.gain * (z - states), -1.0, 1.0)
-
-
-class Drift(eqx.Module):
-    """Lands between here and z, the nearer to z the longer the horizon."""
-
-    noise: jax.Array
-
-    def sample(self, key, states, actions, z, gamma):
-        target = states if z is None else z
-        noise = self.noise * jax.random.normal(key, states.shape)
-        return states + gamma * (target - states) + noise
-
-
-def drifting(policy=None, model=None, proposal=None, **settings):
-    settings = {"horizons": (4, 8), "discount": 0.95, "search": Uniform(4), **settings}
-    return CompPlan(
-        model or Drift(jnp.asarray(0.3)),
-        policy or Toward(jnp.asarray(1.0)),
-        proposal=proposal or GoalProposal(8),
-        **settings,
-    )
-
-
-GOAL = np.asarray([3.0, -2.0], np.float32)
-
-
-def near(states, goal):
-    return jnp.exp(-jnp.abs(states - goal[(None,) * (states.ndim - 1)]).sum(-1))
 
 
 def compilations(function):
@@ -417,53 +378,3 @@ def test_policies_of_the_host_can_be_planned_with(key):
     inside = drifting()(key, state, task)
     np.testing.assert_allclose(outside.action, inside.action, atol=1e-6)
     np.testing.assert_allclose(outside.candidate_values, inside.candidate_values, atol=1e-5)
-
-
-def test_more_candidates_than_fit_are_taken_in_turns(key):
-    task, state = Task(near, GOAL), np.zeros(2)
-    whole = drifting()(key, state, task)
-    turns = drifting(max_rows=12)(key, state, task)
-    np.testing.assert_allclose(whole.candidate_values, turns.candidate_values, atol=1e-6)
-    assert whole.chosen == turns.chosen
-
-
-def test_chains_beyond_any_memory_need_no_more_than_those_alive(key):
-    """A trillion chains: all at once, one of their arrays alone would be 8 TB."""
-
-    def temporary_bytes(candidates, samples):
-        planner = drifting(proposal=GoalProposal(candidates), search=Uniform(samples))
-        program = base._plan.lower(planner, key, jnp.zeros(2), Task(near, GOAL), None)
-        return program.compile().compiled.memory_analysis().temp_size_in_bytes
-
-    few = temporary_bytes(2**4, 2**16)
-    assert temporary_bytes(2**24, 2**16) < few + 2**24 * 2**8
-
-
-def test_candidates_of_a_network_need_no_more_than_those_alive(key):
-    """Its inner layers are what takes memory: at once, 16 KB for each candidate."""
-    home = Path(jumpyworld.__file__).parent / "demo"
-    model, policy = jumpyworld.load(home / "ghm"), jumpyworld.load(home / "gcbc")
-
-    def temporary_bytes(candidates):
-        planner = drifting(
-            model=model, policy=policy, horizons=(4,), proposal=GoalProposal(candidates),
-            search=Uniform(1), max_rows=2**10,
-        )  # fmt: skip
-        program = base._plan.lower(planner, key, jnp.zeros(2), Task(near, GOAL), None)
-        return program.compile().compiled.memory_analysis().temp_size_in_bytes
-
-    assert temporary_bytes(2**16) < temporary_bytes(2**10) + 2**16 * 2**8
-
-
-@pytest.mark.parametrize("proposal", [GoalProposal(50), UnconditionalProposal(50)])
-def test_more_candidates_than_fit_are_all_drawn_each_on_its_own(proposal, key):
-    whole, turns = (
-        drifting(proposal=proposal, max_rows=rows)(key, np.zeros(2), Task(near, GOAL))
-        for rows in (2**16, 8)
-    )
-    for plan in (whole, turns):
-        assert plan.candidates.shape == (50, 2, 2) and plan.invalid == 0
-        assert len(np.unique(plan.candidates[:, 0, 0])) == 50
-    # Other draws of the same law.
-    for a, b in zip(whole.candidates.mean(0), turns.candidates.mean(0), strict=True):
-        np.testing.assert_allclose(a, b, atol=0.4)

@@ -147,18 +147,21 @@ _CHECKS = {
 
 
 class _StandIn:
-    """What a planner asks of a model and of a policy while it is built."""
+    """What a planner asks of a model and of a policy while it is built.
+
+    It is not planned with: whatever asks it for samples does more than check.
+    """
 
     def __init__(self, gamma_max: float = 1.0):
         self.gamma_max = gamma_max
 
     def sample(self, *args: Any, **options: Any) -> Any:
         """Be a model and a policy."""
-        raise NotImplementedError
+        raise AssertionError("a planner that is only built was asked to plan")
 
     def propose(self, *args: Any) -> Any:
         """Be a hierarchy's high level."""
-        raise NotImplementedError
+        raise AssertionError("a planner that is only built was asked to plan")
 
     def with_inner_layers(self, dtype: Any) -> "_StandIn":
         """Be rounded."""

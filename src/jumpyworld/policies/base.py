@@ -249,6 +249,7 @@ class PolicyConfig:
         self.require("hidden", some, "one or more widths of at least 1")
         self.require("discount", 0 <= self.discount < 1, "in [0, 1)")
         self.require("learning_rate", self.learning_rate > 0, "above 0")
+        self.require("final_lr_fraction", 0 <= self.final_lr_fraction <= 1, "in [0, 1]")
         counts = ("batch_size", "gradient_steps", "flow_steps", "lookahead", "num_subgoals")
         shares = ("actor_trajectory", "goal_current", "goal_trajectory", "target_rate")
         for field in dataclasses.fields(self):
@@ -268,7 +269,6 @@ class PolicyConfig:
     @property
     def rate(self) -> float | optax.Schedule:
         """Adam's learning rate, a function of the steps done where it falls."""
-        self.require("final_lr_fraction", 0 <= self.final_lr_fraction <= 1, "in [0, 1]")
         return cosine_rate(self.learning_rate, self.gradient_steps, self.final_lr_fraction)
 
     @classmethod

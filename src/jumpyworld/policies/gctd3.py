@@ -176,15 +176,8 @@ def q_value(
     return aggregate(critic_values(critic, s, a, g, config.critic_loss), config.aggregation)
 
 
-def climbed_value(
-    critic: Ensemble,
-    s: Float[Array, " d"],
-    a: Float[Array, " da"],
-    g: Float[Array, " d"],
-    config: GCTD3Config,
-) -> Float[Array, ""]:
+def climbed_value(q: Float[Array, ""], config: GCTD3Config) -> Float[Array, ""]:
     """Return what the actor climbs: Q, or log Q from where Q is ``LEAST_VALUE``."""
-    q = q_value(critic, s, a, g, config)
     return q if config.actor_value == "q" else jnp.log(jnp.maximum(q, LEAST_VALUE))
 
 
@@ -309,7 +302,7 @@ def update(
         value = frozen(networks.critic)  # the actor climbs Q and does not change it
         actor, metrics = extraction_loss(
             networks.actors,
-            lambda s, a, g: climbed_value(value, s, a, g, config),
+            lambda s, a, g: climbed_value(q_value(value, s, a, g, config), config),
             s,
             batch.actions,
             actor_g,
