@@ -88,6 +88,16 @@ def test_no_machine_paths_and_no_large_files():
             assert not absolute.search(path.read_text()), path
 
 
+def test_no_two_helpers_of_the_tests_share_a_name():
+    """Each room of the tests puts itself on the path: one helper would hide the other."""
+    names = [
+        path.stem
+        for path in (ROOT / "tests").rglob("*.py")
+        if not path.stem.startswith("test_") and path.stem != "conftest"
+    ]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_the_readme_shows_both_commands():
     readme = (ROOT / "README.md").read_text()
     assert "make demo" in readme and "make test" in readme

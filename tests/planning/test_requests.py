@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from drifting import GOAL, Toward, drifting, near
+from beeline import GOAL, Toward, drifting, near
 
 from jumpyworld import domains
 from jumpyworld.errors import ConfigError, JumpyError, PlanError

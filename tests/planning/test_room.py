@@ -5,7 +5,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from drifting import GOAL, drifting, near
+from beeline import GOAL, drifting, near
 
 import jumpyworld
 from jumpyworld.planning import GoalProposal, Task, UnconditionalProposal, Uniform, base
