@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# The ladder of docs/fidelity.md and what pays on it, on one GPU:
+#
+#   bash benchmarks/ladder.sh sets one point ant
+#
+# sets    the data of pointmaze-large and antmaze-medium, and a GC-BC policy for each
+# one     rung a: the scripted policy to one goal, within five minutes, scored at each quarter
+# point   rung b: one change at a time, three seeds
+# ant     the same on antmaze-medium
+#
+# Stages after the first do not wait for each other and may run side by side. Rows go to
+# $LADDER/rows/ablation.jsonl. To try it out, make STEPS, ONE_STEPS, DATA_EPISODES and POLICY_STEPS small,
+# with WIDTH=32 and SMALL="--pairs 4 --rollouts 4 --samples 32 --rollout-steps 60 --seeds 1".
+set -euo pipefail
+here=${LADDER:-ladder}
+python=${PYTHON:-python}
+jumpy=${JUMPY:-jumpy}
+mkdir -p "$here"
+
+sets() {
+  local domain policy_steps
+  for domain in pointmaze-large antmaze-medium; do
+    policy_steps=${POLICY_STEPS:-$([ $domain = antmaze-medium ] && echo 100000 || echo 40000)}
+    $jumpy data generate $domain --out "$here/sets/$domain" ${DATA_EPISODES:+--episodes $DATA_EPISODES}
+    $jumpy train policy gcbc --dataset "$here/sets/$domain" --preset paper --steps "$policy_steps" \
+      --set "gradient_steps=$policy_steps" ${POLICY_SET:-} --out "$here/policies/$domain"
+  done
+}
+
+compare() { # DOMAIN VARIANT... OPTION...
+  local domain=$1
+  shift
+  $python "$(dirname "$0")/ghm_ablation.py" "$@" --domain "$domain" --sets "$here/sets" \
+    --runs "$here/runs" --out "$here/rows" --kinds in-support ${SMALL:-}
+}
+
+one() {
+  compare pointmaze-large one-goal: --one-goal --steps "${ONE_STEPS:-45000}" --seeds 1 --curve 4 \
+    --rollout-steps 1000 --set width=${WIDTH:-256} learning_rate=1e-3 final_lr_fraction=0.05 target_rate=0.02 \
+    final_target_rate=0.005 hc_fraction=0.5
+}
+
+point() {
+  compare pointmaze-large none: narrow:width=128 wide:width=512 batch-256:batch_size=256 \
+    batch-4096:batch_size=4096 slow-learning:learning_rate=3e-4 fast-learning:learning_rate=3e-3 \
+    falling-learning:final_lr_fraction=0.05 falling-target:final_target_rate=0.005 \
+    falling-both:final_lr_fraction=0.05,final_target_rate=0.005 \
+    now:jumps=now every-time:jumps=now,bootstrap_grid=every curriculum:curriculum=0.5 \
+    ratio:beta_sampler=ratio \
+    --policy "$here/policies/pointmaze-large" --steps "${STEPS:-6000}" \
+    --set width=${WIDTH:-256} learning_rate=1e-3 target_rate=0.02
+}
+
+ant() {
+  compare antmaze-medium falling: ratio:hc_fraction=0.75,beta_sampler=ratio power:step_power=0.5 \
+    ratio-power:hc_fraction=0.75,beta_sampler=ratio,step_power=0.5 \
+    all:hc_fraction=0.75,beta_sampler=ratio,step_power=0.5,input_power=0.5,z_frame=moving,curriculum=0.3 \
+    --policy "$here/policies/antmaze-medium" --steps "${STEPS:-5000}" --pairs 24 --rollouts 24 \
+    --set width=${WIDTH:-256} learning_rate=1e-3 final_lr_fraction=0.05 target_rate=0.02 final_target_rate=0.005
+}
+
+for stage in "$@"; do
+  began=$SECONDS
+  case $stage in
+    sets | one | point | ant) $stage ;;
+    *) echo "ladder.sh: no stage $stage" >&2; exit 2 ;;
+  esac
+  echo "[ladder] $stage: $((SECONDS - began)) s"
+done
