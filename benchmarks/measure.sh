@@ -27,7 +27,7 @@ case $domain in
     ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 10 --discount 0.995) ;;
   antmaze-*)
     policy_steps=100000 steps=36000
-    settings=(learning_rate=5e-4 z_frame=moving solver=midpoint train_steps=3 eval_steps=10)
+    settings=(learning_rate=5e-4 z_frame=moving)
     ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 10 --discount 0.995) ;;
   cube-*)
     policy_steps=90000 steps=17000
