@@ -104,9 +104,19 @@ def test_the_readme_shows_both_commands():
     assert "make test" in (ROOT / ".ci/run").read_text()
 
 
-@pytest.mark.parametrize("room", ["domains", "data", "planning", "evaluation", "viewer"])
-def test_the_map_of_the_rooms_has_every_file(room):
+PACKAGE = ROOT / "src" / "jumpyworld"
+
+
+@pytest.mark.parametrize("room", sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")))
+def test_the_map_of_the_rooms_has_every_file_and_no_other(room):
     text = (ROOT / "docs" / "architecture.md").read_text()
     section = text.split(f"\n## {room}: ", 1)[1].split("\n## ", 1)[0]
-    files = {path.name for path in (ROOT / "src" / "jumpyworld" / room).glob("[!_]*.py")}
-    assert files <= set(re.findall(r"`([a-z0-9_]+\.py)`", section))
+    files = {path.name for path in (PACKAGE / room).rglob("[!_]*.py")}
+    # Files of other rooms are named with their folder.
+    assert files == set(re.findall(r"`(?:generate/)?([a-z0-9_]+\.py)`", section))
+
+
+def test_the_map_names_what_stands_in_no_room():
+    section = (ROOT / "docs" / "architecture.md").read_text().split(" no room of their own\n", 1)[1]
+    files = {path.name for path in PACKAGE.glob("[!_]*.py")}
+    assert files == set(re.findall(r"`([a-z0-9_]+\.py)`", section.split("\n## ", 1)[0]))

@@ -68,6 +68,11 @@ class LoadedPolicy:
     """The hierarchy that ``policy`` is the low level of, if it is one."""
 
 
+def is_scripted(source: Path | str) -> bool:
+    """Say whether a policy that a user names was not trained: ``scripted``, ``scripted:REACH``."""
+    return _SCRIPTED.fullmatch(str(source)) is not None
+
+
 def load_policy(
     source: Path | str,
     domain: str | None = None,

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from jumpyworld.cli.models import trained
+from jumpyworld.errors import JumpyError
 from jumpyworld.ghm import GHMConfig
+from jumpyworld.loading import is_scripted, load_policy
 from jumpyworld.policies.gcbc import GCBCConfig
 from jumpyworld.storage import checkpoint
 from jumpyworld.storage.manifest import make_document
@@ -46,7 +48,25 @@ def test_other_settings_data_or_origins_are_other_recipes(saved):
         f"{folder}:low",
     ]
     assert len({trained(path)["recipe"] for path in (folder, *changed)}) == 5
-    assert trained("scripted:3") == {"recipe": "scripted:3"}
+
+
+@pytest.mark.parametrize(
+    ("word", "known"),
+    [
+        ("scripted", True), ("scripted:3", True), ("scripted:999999", True),
+        ("scripted:1000000", False), ("scripted:", False), ("scripted:3:low", False),
+        ("./scripted", False),
+    ],
+)  # fmt: skip
+def test_what_loads_as_a_scripted_policy_is_one_everywhere(word, known):
+    assert is_scripted(word) == known
+    if known:
+        assert load_policy(word, DATA["domain"]).name == word
+        assert trained(word) == {"recipe": word}
+        return
+    for use in (lambda: load_policy(word, DATA["domain"]), lambda: trained(word)):
+        with pytest.raises(JumpyError):
+            use()
 
 
 def test_whose_model_it_is_is_the_policys_recipe(saved):

@@ -12,7 +12,7 @@ from jumpyworld import domains
 from jumpyworld.domains.generate import runner
 from jumpyworld.domains.generate.runner import Request, generate
 from jumpyworld.errors import ConfigError, DataError
-from jumpyworld.storage.files import sha256_file
+from jumpyworld.storage.files import lock_file, sha256_file
 
 
 @pytest.mark.parametrize("domain", domains.DOMAINS, ids=lambda d: d.alias)
@@ -84,7 +84,7 @@ def test_two_processes_do_not_make_the_same_set(tmp_path, overwrite):
     request = small("pointmaze-medium")
     (tmp_path / f".{request.domain}.parts").mkdir()
     with (
-        runner._lock(tmp_path / f".{request.domain}.lock"),
+        lock_file(tmp_path / f".{request.domain}.lock", wait=False),
         pytest.raises(DataError, match="another process"),
     ):
         generate(request, tmp_path, workers=1, overwrite=overwrite)

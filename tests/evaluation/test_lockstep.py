@@ -1,5 +1,8 @@
+import dataclasses
+
 import numpy as np
 import pytest
+from own_domain import LINE, LineDomain
 
 from jumpyworld import domains
 from jumpyworld.errors import ConfigError, JumpyError
@@ -80,3 +83,27 @@ def test_an_environments_failure_is_named():
             envs.reset([{"seed": 0, "task": 9}])
         with pytest.raises(ConfigError, match="2 episodes for 1 environments"):
             envs.reset([{"seed": 0}, {"seed": 1}])
+
+
+def test_a_domain_that_no_registry_knows_steps_as_its_environment_does():
+    with pytest.raises(ConfigError, match="unknown domain"):
+        domains.get(LINE.name)
+    for domain in (LINE, dataclasses.replace(LINE, wrapped=True)):
+        with Lockstep(domain, 2, workers=2) as envs:
+            states, goals = envs.reset([{"seed": i, "task": i + 1} for i in range(2)])
+            together = [states, envs.step(np.ones((2, 1)))[0]]
+        assert goals.tolist() == [[3.0], [6.0]]
+        for i in range(2):
+            env = domain.make_env(0)
+            alone = [env.reset(seed=i, options={"task_id": i + 1})[0], env.step(np.float32([1]))[0]]
+            np.testing.assert_array_equal(np.float32(alone), [t[i] for t in together])
+
+
+def test_a_domain_that_cannot_be_handed_over_says_why():
+    class Inside(LineDomain):
+        pass
+
+    inside = Inside(*dataclasses.astuple(LINE)[:5], LINE.collection)
+    with pytest.raises(ConfigError, match=r"line: cannot be handed .*top of a module") as caught:
+        Lockstep(inside, 1)
+    assert "\n" not in str(caught.value)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from drifting import MEDIUM, Random, compose, paths
+from own_domain import LINE
 
 from jumpyworld.errors import ConfigError, PlanError
 from jumpyworld.evaluation.lockstep import Lockstep
@@ -45,6 +46,13 @@ def test_evaluation_counts_successes_of_real_episodes():
         taken += 1
     assert straight.outcomes[2, 1] == bool(step["success"])
     assert straight.steps[2, 1] == taken
+
+
+def test_a_domain_that_no_registry_knows_is_evaluated_like_any_other():
+    straight = evaluate(LINE, Straight(), episodes=3, workers=2)
+    assert straight.task_ids == (1, 2) and straight.mean == 1.0
+    assert (straight.steps[0] == 3).all() and (straight.steps[1] == 6).all()
+    assert evaluate(LINE, Still(), episodes=1, workers=1).mean == 0.0
 
 
 def test_a_scripted_policy_solves_every_task_and_a_random_one_none(run, policy):

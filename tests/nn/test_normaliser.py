@@ -56,6 +56,11 @@ def test_paced_units_make_one_step_alike_between_none_and_all_of_the_gain():
     raw = jnp.asarray([[9.0, -70.0, 1.0], [4.0, -130.0, -2.0]])
     np.testing.assert_allclose(paced.normalise(raw)[0], [12.0, 1.0, 20.0], rtol=1e-5)
     np.testing.assert_allclose(paced.denormalise(paced.normalise(raw)), raw, rtol=1e-5)
+    scaled = make_normaliser("scaled", MEAN, std, gain=10.0)
+    assert scaled.factor == 10.0, "one for all"
+    for each in (paced, scaled):
+        np.testing.assert_array_equal(each.enlarged(raw, 0.0), each.standardise(raw))
+        np.testing.assert_allclose(each.unit * each.factor, std, rtol=1e-6)
     standard = make_normaliser("standard", MEAN, std)
     np.testing.assert_array_equal(paced.standardise(raw), standard.standardise(raw))
     with pytest.raises(ConfigError, match="normaliser='paced': needs the data's displacement"):

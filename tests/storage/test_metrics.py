@@ -37,6 +37,15 @@ def test_going_on_drops_what_came_after_the_checkpoint(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["metrics.csv", "metrics.jsonl"]
 
 
+def test_going_on_drops_a_row_that_came_before_its_time(tmp_path):
+    with MetricsLog(tmp_path, COLUMNS, 0) as log:
+        log.write(row(10))
+        log.write(row(15))
+    for early, steps in ((False, [10, 15]), (True, [10])):
+        MetricsLog(tmp_path, COLUMNS, 15, early=early).close()
+        assert [r["step"] for r in read_rows(tmp_path / "metrics.jsonl")] == steps
+
+
 def test_a_line_cut_short_by_a_crash_is_dropped(tmp_path):
     text = json.dumps(row(10)) + "\n" + json.dumps(row(20))[:-7]
     (tmp_path / "metrics.jsonl").write_text(text)

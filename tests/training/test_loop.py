@@ -261,6 +261,39 @@ def test_a_row_is_the_mean_of_its_steps(straight, tmp_path):
         assert row["loss"] == pytest.approx(np.mean(part), rel=1e-6)
 
 
+@pytest.mark.parametrize(("steps", "logged", "mean"), [(10, [10], 4.5), (40, [15, 30, 40], 34.5)])
+def test_the_last_row_is_of_the_steps_since_the_one_before(straight, tmp_path, steps, logged, mean):
+    run(tmp_path / "run", steps=steps)
+    rows = log(tmp_path / "run")
+    assert [row["step"] for row in rows] == logged and rows[-1]["toy/count"] == mean
+    table = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in table[1:]] == [str(step) for step in logged]
+    run(tmp_path / "run")  # as if it had never stopped: that row goes
+    assert final(tmp_path / "run") == final(straight)
+    assert log(tmp_path / "run") == log(straight)
+
+
+def test_every_seed_has_a_last_row(tmp_path):
+    run(tmp_path / "run", steps=20, num_seeds=2)
+    assert [(row["step"], row["seed"]) for row in log(tmp_path / "run")] == [
+        (15, 0), (15, 1), (20, 0), (20, 1),
+    ]  # fmt: skip
+
+
+def test_minutes_end_with_a_row_and_an_interruption_without(tmp_path):
+    result, _ = run(tmp_path / "paused", minutes=1e-5, log_every=1000)
+    assert result.status == "paused"
+    assert [row["step"] for row in log(tmp_path / "paused")] == [result.step]
+
+    def progress(done, total):
+        if done == 20:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    result, _ = run(tmp_path / "stopped", progress=progress)
+    assert (result.status, result.step) == ("interrupted", 20)
+    assert [row["step"] for row in log(tmp_path / "stopped")] == [15]
+
+
 def test_no_step_shares_a_key_with_the_initial_weights(tmp_path):
     seen = []
     job = make_job(Toy())

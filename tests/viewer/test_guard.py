@@ -1,5 +1,6 @@
 """Who may ask, and how much."""
 
+import asyncio
 import json
 import logging
 import socket
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from served import HORIZONS, QUICK, TOKEN, Server
+from starlette.websockets import WebSocketDisconnect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
@@ -19,6 +21,7 @@ from jumpyworld.errors import ConfigError
 from jumpyworld.viewer.engine import WAITING, Engine
 from jumpyworld.viewer.fields import BadRequestError, Fields, parse
 from jumpyworld.viewer.guard import BODY_BYTES, Door
+from jumpyworld.viewer.play import _send
 from jumpyworld.viewer.server import make_server
 
 SCENE = {"model": "m0"}
@@ -181,6 +184,26 @@ def logged(monkeypatch, caplog):
 def test_a_wrong_hello_is_answered_and_leaves_no_traceback(guarded, logged, hello, answer):
     assert answer in answer_to(guarded, hello)
     assert logged.records == []
+
+
+def test_text_that_is_no_text_closes_the_stream_and_leaves_no_traceback(guarded, logged):
+    with stream_of(guarded) as stream:
+        stream.send(b'{"token": "\xff"}', text=True)
+        with pytest.raises(ConnectionClosed) as closed:
+            stream.recv(timeout=20)
+    assert closed.value.rcvd.code == 1007
+    assert logged.records == []
+    logging.getLogger("uvicorn.error").error("Exception in ASGI application")
+    assert len(logged.records) == 1, "a defect is told as ever"
+
+
+def test_a_frame_for_a_stream_that_is_closed_is_no_defect():
+    class Closed:
+        async def send_json(self, value):
+            raise RuntimeError("Unexpected ASGI message 'websocket.send'")
+
+    with pytest.raises(WebSocketDisconnect):
+        asyncio.run(_send(Closed(), {}))
 
 
 def test_a_stranger_does_not_keep_the_stage(guarded):

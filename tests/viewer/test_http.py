@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from served import HORIZONS, QUICK, Server
 from stand_ins import exact
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from jumpyworld.errors import PlanError
@@ -139,6 +140,15 @@ def test_one_stage_plays_at_a_time(started):
     with playing(started, speed=1) as first:
         assert "state" in json.loads(first.recv(timeout=60))
         assert play(started)[1] == "the stage is playing already"
+
+
+def test_text_that_is_no_text_ends_the_play_and_frees_the_stage(started):
+    with playing(started, speed=1) as first:
+        assert "state" in json.loads(first.recv(timeout=60))
+        first.send(b"\xff", text=True)
+        with pytest.raises(ConnectionClosed):
+            first.recv(timeout=60)
+    assert play(started)[1] == "the goal is reached"
 
 
 def test_walls_and_horizons_are_refused_with_a_reason(maze):

@@ -5,7 +5,6 @@ would believe that the result shows it.
 """
 
 import dataclasses
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +120,7 @@ def _not_taken(flags: "Eval") -> Iterator[tuple[str, str]]:
 def _not_met(flags: "Eval") -> Iterator[tuple[str, str]]:
     """Yield flags that another one leaves without effect, and which."""
     from jumpyworld.evaluation.planners import STRIDES
+    from jumpyworld.loading import is_scripted
 
     data, proposal = flags.precedents is not None, flags.proposal
     of_data = proposal in STRIDES
@@ -140,7 +140,7 @@ def _not_met(flags: "Eval") -> Iterator[tuple[str, str]]:
          "with --search elimination, which spends by its --rounds"),
         ("margin", not (flags.include_base or flags.warm_start),
          "without --include-base or --warm-start, the plan that it protects"),
-        ("policy_seed", re.fullmatch(r"scripted(:\d+)?", flags.policy),
+        ("policy_seed", is_scripted(flags.policy),
          f"with --policy {flags.policy}, which was not trained"),
     ):  # fmt: skip
         if idle:

@@ -1,6 +1,5 @@
 """Models that a user names, checked against the policy and domain that they are used with."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,6 @@ if TYPE_CHECKING:
     from jumpyworld.domains import Domain
     from jumpyworld.loading import LoadedPolicy
     from jumpyworld.planning import Places, Traces
-
-SCRIPTED = re.compile(r"scripted(:\d+)?")
-"""Policies that were not trained."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +143,12 @@ def trained(path: Path | str, seed: int | None = None) -> dict[str, Any]:
         path: a run, checkpoint or export folder, perhaps with ``:low``; or a scripted policy.
         seed: which of several trained at once.
     """
-    from jumpyworld.loading import describe
+    from jumpyworld.loading import describe, is_scripted
     from jumpyworld.storage import checkpoint, manifest, runs
 
+    if is_scripted(path):
+        return {"recipe": str(path)}
     name, low, _ = str(path).partition(":low")
-    if SCRIPTED.fullmatch(name):
-        return {"recipe": name}
     folder = runs.resolve(Path(name), lambda line: None)  # whoever loaded it has warned
     document = describe(folder)
     origin = dict(document["fingerprints"])

@@ -50,7 +50,7 @@ class TrainCommand(abc.ABC):
     keep_steps: tuple[int, ...] = ()
     """Steps at which to save as well, and whose checkpoints are kept for good."""
     log_every: int = 1_000
-    """Steps averaged in one row of OUT/metrics.jsonl and metrics.csv."""
+    """Steps averaged in one row of OUT/metrics.jsonl and metrics.csv; the last may have fewer."""
     overwrite: bool = False
     """Remove the run in OUT and start anew."""
     any_versions: bool = False

@@ -2,8 +2,9 @@
 
 One call of ``step`` sends an action to every environment and returns when all have moved, so that a
 policy or planner is asked once per control step for all of them. States and actions live in memory
-that the processes share; what goes through pipes is a few bytes of text. Workers import no JAX and
-end with their parent.
+that the processes share; what goes through pipes is a few bytes of text. A worker is given its
+domain as it starts, so that any will do and not only those in the registry. Workers import no JAX,
+unless a domain's own module does, and end with their parent.
 
 An environment whose episode is over is no longer stepped: its row keeps its last observation, so
 that shapes never change and nothing recompiles.
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from jumpyworld.domains import Domain, get
+from jumpyworld.domains import Domain
 from jumpyworld.domains.generate.parts import exit_with_parent
 from jumpyworld.errors import ConfigError, JumpyError
 from jumpyworld.machine import available_cores
@@ -49,10 +50,13 @@ class Lockstep:
         """Start the workers.
 
         Args:
-            domain: what to simulate.
+            domain: what to simulate; of a class that another process can import.
             num_envs: E.
             workers: processes; as many as cores by default, never more than environments.
             terminate_at_goal: end an episode at its first success, as in evaluation.
+
+        Raises:
+            ConfigError: a number is out of range, or the domain cannot be handed to a process.
         """
         if num_envs < 1:
             raise ConfigError(f"num_envs must be at least 1, not {num_envs}")
@@ -70,9 +74,9 @@ class Lockstep:
         self._processes = []
         for rows in np.array_split(np.arange(num_envs), workers):
             ours, theirs = _SPAWN.Pipe()
-            arguments = (theirs, domain.name, self._memory, shapes, rows, terminate_at_goal)
+            arguments = (theirs, domain, self._memory, shapes, rows, terminate_at_goal)
             process = _SPAWN.Process(target=_work, args=arguments, daemon=True)
-            process.start()
+            _start(process, domain)
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
@@ -114,8 +118,8 @@ class Lockstep:
             answers = [pipe.recv_bytes().decode() for pipe in self._pipes]
         except (EOFError, OSError):
             raise JumpyError(
-                "a worker process ended unexpectedly (out of memory, or a script without "
-                '`if __name__ == "__main__"`?)'
+                "a worker process ended unexpectedly (out of memory, a script without "
+                '`if __name__ == "__main__"`, or a domain whose class it cannot import?)'
             ) from None
         for answer in answers:
             if answer != "done":
@@ -135,19 +139,29 @@ class Lockstep:
         self.close()
 
 
+def _start(process: Any, domain: Domain) -> None:
+    try:
+        process.start()
+    except OSError:
+        raise
+    except Exception as error:  # of many kinds: whatever the first part of it raises that is stuck
+        raise ConfigError(
+            f"{domain.alias}: cannot be handed to a worker process ({error}); its class has to "
+            "stand at the top of a module, and its fields be plain values"
+        ) from error
+
+
 def _views(memory: dict[str, Any], shapes: dict[str, tuple[int, int]]) -> dict[str, np.ndarray]:
     return {k: np.frombuffer(memory[k], np.float32).reshape(s) for k, s in shapes.items()}
 
 
-def _work(pipe, name, memory, shapes, rows, terminate_at_goal: bool) -> None:
+def _work(pipe, domain: Domain, memory, shapes, rows, terminate_at_goal: bool) -> None:
     """Serve commands until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=exit_with_parent, daemon=True).start()
     arrays = _views(memory, shapes)
-    domain = get(name)
     try:
         envs = [domain.make_env(0, terminate_at_goal=terminate_at_goal) for _ in rows]
-        from jumpyworld.domains.envs import set_state
     except Exception as error:  # told to the parent as soon as it asks for something
         with contextlib.suppress(EOFError, OSError):
             pipe.recv_bytes()
@@ -161,6 +175,8 @@ def _work(pipe, name, memory, shapes, rows, terminate_at_goal: bool) -> None:
         observation, info = env.reset(seed=episode["seed"], options=options)
         arrays["goals"][row] = info["goal"]
         if "qpos" in episode:
+            from jumpyworld.domains.envs import set_state  # here: it needs OGBench, and we may not
+
             set_state(env, episode["qpos"], episode["qvel"])
             observation = domain.observe(env)
         arrays["observations"][row] = observation
@@ -169,7 +185,7 @@ def _work(pipe, name, memory, shapes, rows, terminate_at_goal: bool) -> None:
 
     def step(i: int) -> None:
         row = rows[i]
-        observation, _, terminated, _, info = envs[i].unwrapped.step(arrays["actions"][row].copy())
+        observation, _, terminated, _, info = envs[i].step(arrays["actions"][row].copy())
         arrays["observations"][row] = observation
         arrays["success"][row] = float(info["success"])
         running[i] = not terminated

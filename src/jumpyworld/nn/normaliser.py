@@ -45,14 +45,18 @@ class Normaliser(eqx.Module):
     gains: Float[Array, " d"] | None = None
 
     @property
+    def factor(self) -> float | Float[Array, " d"]:
+        """Model units per standardised unit: one number, or one of each dimension [d]."""
+        return self.gain if self.gains is None else self.gains
+
+    @property
     def unit(self) -> Float[Array, " d"]:
         """Raw units per unit of the model's [d]."""
-        return self.scale / (self.gain if self.gains is None else self.gains)
+        return self.scale / self.factor
 
     def normalise(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         """Turn raw units into the model's [..., d]."""
-        gain = self.gain if self.gains is None else self.gains
-        return (x - self._like(self.offset, x)) * self._like(gain / self.scale, x)
+        return (x - self._like(self.offset, x)) * self._like(self.factor / self.scale, x)
 
     def denormalise(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         """Turn the model's units into raw ones [..., d]."""
@@ -64,8 +68,7 @@ class Normaliser(eqx.Module):
 
     def enlarged(self, x: Float[Array, "*batch d"], power: float) -> Float[Array, "*batch d"]:
         """Turn raw units into standardised ones times the gain to a power [..., d]."""
-        gain = jnp.asarray(self.gain) if self.gains is None else self.gains
-        return self.standardise(x) * self._like(gain**power, x)
+        return self.standardise(x) * self._like(jnp.asarray(self.factor) ** power, x)
 
     @staticmethod
     def _like(value: Float[Array, " d"], x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:

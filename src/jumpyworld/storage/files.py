@@ -47,6 +47,37 @@ def atomic_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
         raise
 
 
+@contextlib.contextmanager
+def lock_file(path: Path, *, wait: bool) -> Iterator[None]:
+    """Hold ``path``, a file for this alone, against everybody else; it is gone when nobody does.
+
+    The system frees the lock when its process ends, however it ends: a file that a kill left
+    behind locks nothing.
+
+    Raises:
+        BlockingIOError: somebody holds it, and ``wait`` is False.
+    """
+    import fcntl  # not on Windows, where the rest of this module still serves
+
+    while True:
+        file = open(path, "w")  # noqa: SIM115  (closed below, or by the retry)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            file.close()
+            raise
+        # The holder before us removed the file it had locked: then ours locks nothing.
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(path).st_ino == os.fstat(file.fileno()).st_ino:
+                break
+        file.close()
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        file.close()
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically; NaN and infinity are refused."""
     text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"

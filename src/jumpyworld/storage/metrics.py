@@ -1,8 +1,9 @@
 """The log of a training run: ``metrics.jsonl`` for programs, ``metrics.csv`` for spreadsheets.
 
 Rows are appended and flushed as they come. A run that goes on from step k first drops what was
-logged after k, so that its log ends up as that of a run that never stopped; the fields in
-``WALL_CLOCK`` alone differ. The JSON lines are the record; the CSV file is made from them.
+logged after k, and a row of k that only stood for the steps so far, so that its log ends up as that
+of a run that never stopped; the fields in ``WALL_CLOCK`` alone differ. The JSON lines are the
+record; the CSV file is made from them.
 """
 
 import csv
@@ -23,17 +24,19 @@ WALL_CLOCK = ("steps_per_second",)
 class MetricsLog:
     """Appends rows to the two files of a run folder; use as a context manager."""
 
-    def __init__(self, run: Path, columns: Sequence[str], step: int):
+    def __init__(self, run: Path, columns: Sequence[str], step: int, *, early: bool = False):
         """Open the log of ``run`` for a run that has done ``step`` steps.
 
         Args:
             run: the run folder.
             columns: field names of a row, in the order of the CSV file; ``step`` is one of them.
             step: rows of later steps are dropped.
+            early: a row of this very step came before its time, and is dropped too.
         """
         self._paths = Path(run) / "metrics.jsonl", Path(run) / "metrics.csv"
         self._columns = tuple(columns)
-        kept = [row for row in read_rows(self._paths[0]) if row["step"] <= step]
+        last = step - 1 if early else step
+        kept = [row for row in read_rows(self._paths[0]) if row["step"] <= last]
         with writing(Path(run)):
             with atomic_file(self._paths[0]) as file:
                 file.write("".join(map(_json_line, kept)).encode())

@@ -1,12 +1,17 @@
-"""Result rows: one JSON object per line, whole or not there."""
+"""Result rows: one JSON object per line, whole or not there.
 
+A file is read and written anew as a whole, and nobody else writes it meanwhile: processes that add
+to one file wait for each other, and none loses another's rows.
+"""
+
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from jumpyworld.errors import data_error, unwritable
-from jumpyworld.storage.files import atomic_file
+from jumpyworld.storage.files import atomic_file, lock_file
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -39,7 +44,8 @@ def append_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     Raises:
         DataError: the file cannot be read or written.
     """
-    _write(path, [*read_rows(path), *rows])
+    with _alone(path):
+        _write(path, [*read_rows(path), *rows])
 
 
 def replace_rows(path: Path, rows: Sequence[dict[str, Any]], same: Sequence[str]) -> None:
@@ -53,14 +59,23 @@ def replace_rows(path: Path, rows: Sequence[dict[str, Any]], same: Sequence[str]
         return json.dumps([row.get(name) for name in same])
 
     new = {identity(row) for row in rows}
-    kept = [row for row in read_rows(path) if identity(row) not in new]
-    _write(path, [*kept, *rows])
+    with _alone(path):
+        kept = [row for row in read_rows(path) if identity(row) not in new]
+        _write(path, [*kept, *rows])
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    # A file beside it, as the file itself is another one after each write.
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with lock_file(path.with_name(f".{path.name}.lock"), wait=True):
+            yield
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-    try:
-        with atomic_file(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise unwritable(path, error) from error
+    with atomic_file(path) as file:
+        file.write(text.encode())

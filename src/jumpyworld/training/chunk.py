@@ -142,6 +142,11 @@ class ChunkRunner:
         fresh = eqx.tree_at(lambda x: x.skipped_in_row, self._empty_log(), carry.log.skipped_in_row)
         return rows, Carry(carry.state, fresh)
 
+    @staticmethod
+    def is_averaging(carry: Carry) -> bool:
+        """Say whether there is something that no row has yet told."""
+        return any(bool(np.any(np.asarray(count))) for count in carry.log.counts.values())
+
     def _call(self, carry: Carry, start: int, stop: int) -> tuple[Carry, np.ndarray]:
         if self._compiled is None:
             self.compile(carry)

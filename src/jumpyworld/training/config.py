@@ -25,7 +25,7 @@ class TrainingConfig:
     keep_steps: tuple[int, ...] = ()
     """Steps at which to save and whose checkpoints are kept for good."""
     log_every: int = 1_000
-    """Steps averaged in one row of the log."""
+    """Steps averaged in one row of the log; where a run ends in between, its last row has fewer."""
     chunk: int = 100
     """Most steps between two looks at the clock and at signals; the result is the same for any."""
 

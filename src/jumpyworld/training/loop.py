@@ -5,6 +5,8 @@
         run a chunk of steps (``chunk.py``)
         every log_every steps: one row of means
         every save_every steps, and at the end: a checkpoint
+    a row of the steps since the last one, which goes when the run goes on: its sums are in the
+        checkpoint, and the row in its place is the one that a run without a stop would have
 
 Step k uses the key fold_in(key(seed), k) and nothing else that is not in the checkpoint, so the
 same call after a crash gives the bits of a run that never stopped.
@@ -105,8 +107,6 @@ class _Session:
         self._compiling = compiling or (lambda: None)
         minutes = config.minutes
         self._deadline = None if minutes is None else began + 60.0 * minutes
-        # A run shorter than one row still gets its row.
-        self._log_every = min(config.log_every, config.steps or config.log_every)
         self._environment = manifest.environment()
         self._rate = 0.0  # steps per second of the last chunk; 0 before the first
 
@@ -114,7 +114,8 @@ class _Session:
         """Train until there is a reason to stop; return it and the step reached, which is saved."""
         config, saved = self._config, step
         columns = ("step", "seed", *self._runner.metrics, "skipped", *WALL_CLOCK)
-        with MetricsLog(self._out, columns, step) as log:
+        early = self._runner.is_averaging(carry)
+        with MetricsLog(self._out, columns, step, early=early) as log:
             self._compiling()
             self._runner.compile(carry)
             self._progress(step, config.steps)
@@ -126,10 +127,8 @@ class _Session:
                 elapsed = time.monotonic() - before
                 self._rate = (end - step) / max(elapsed, 1e-9)
                 seconds, timed, step = seconds + elapsed, timed + end - step, end
-                if step % self._log_every == 0:
-                    rows, carry = self._runner.rows(carry, step)
-                    for row in rows:
-                        log.write({"step": step, **row, WALL_CLOCK[0]: round(timed / seconds, 3)})
+                if step % config.log_every == 0:
+                    carry = self._log(carry, step, log, timed / seconds)
                     seconds, timed = 0.0, 0
                 if step % config.save_every == 0 or step in config.keep_steps:
                     self._save(carry, step, log)
@@ -137,7 +136,17 @@ class _Session:
                 self._progress(step, config.steps)
             if saved != step:
                 self._save(carry, step, log)
+            # Whoever interrupts is not kept waiting for a row, and means to go on.
+            if status != "interrupted" and self._runner.is_averaging(carry):
+                self._log(carry, step, log, timed / seconds)
         return status, step
+
+    def _log(self, carry: Carry, step: int, log: MetricsLog, rate: float) -> Carry:
+        """Write the rows of a step; return a carry that begins the next ones."""
+        rows, carry = self._runner.rows(carry, step)
+        for row in rows:
+            log.write({"step": step, **row, WALL_CLOCK[0]: round(rate, 3)})
+        return carry
 
     def _status(self, step: int, stop: list[int]) -> Status | None:
         if self._config.steps is not None and step >= self._config.steps:
@@ -156,7 +165,7 @@ class _Session:
             left = self._deadline - time.monotonic()
             length = max(1, min(length, int(self._rate * left)))
         ends = [step + length]
-        ends += [step - step % every + every for every in (self._log_every, config.save_every)]
+        ends += [step - step % every + every for every in (config.log_every, config.save_every)]
         ends += [kept for kept in config.keep_steps if kept > step]
         return min(ends if config.steps is None else [*ends, config.steps])
 

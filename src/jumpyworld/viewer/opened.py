@@ -139,7 +139,7 @@ def _policy_of(
     whole, low, _ = wanted.partition(":low")
     if whole in policies:
         return loading.load_policy(policies[whole] + low, domain.name, warn=warn)
-    if name.startswith("scripted"):
+    if loading.is_scripted(name):
         found = loading.load_policy(name, domain.name)
         if found.fingerprint == wanted:
             return found

@@ -89,7 +89,7 @@ class _Player:
                     lambda n=count: session.advance(n, proposal, horizons, every, seed)
                 )
                 total = time.perf_counter() - begin
-                await self._socket.send_json({**frame, "total_ms": round(1e3 * total, 1)})
+                await _send(self._socket, {**frame, "total_ms": round(1e3 * total, 1)})
                 if frame["state"]["reached"] or frame["state"]["step"] >= limit:
                     why = "the goal is reached" if frame["state"]["reached"] else "time is up"
                     await _end(self._socket, why)
@@ -113,7 +113,19 @@ class _Player:
 
 async def _end(socket: WebSocket, why: str) -> None:
     try:
-        await socket.send_json({"done": " ".join(why.split())[:300]})
+        await _send(socket, {"done": " ".join(why.split())[:300]})
         await socket.close()
     except (RuntimeError, WebSocketDisconnect):
         return  # the browser has gone: nobody to tell
+
+
+async def _send(socket: WebSocket, value: dict[str, Any]) -> None:
+    """Send a message, to a browser that may be gone.
+
+    Raises:
+        WebSocketDisconnect: it is.
+    """
+    try:
+        await socket.send_json(value)
+    except RuntimeError as error:  # the server closed the stream, for what the browser had sent
+        raise WebSocketDisconnect(1006) from error

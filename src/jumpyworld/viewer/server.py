@@ -1,5 +1,6 @@
 """uvicorn around the app: one process, small limits, nothing logged that could hold a token."""
 
+import logging
 import socket
 from collections.abc import Callable
 from urllib.parse import quote
@@ -62,7 +63,17 @@ def make_server(engine: Engine, door: Door) -> tuple[uvicorn.Server, socket.sock
         h11_max_incomplete_event_size=MESSAGE_BYTES,
         lifespan="on",
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_ours)
     # The token stands behind '#': browsers keep that part to themselves, so no log ever sees it.
     # Quoted, as the page reads it back like a query: '+', '&' and '%' would mean something else.
     secret = "" if door.token is None else f"#token={quote(door.token, safe='')}"
     return uvicorn.Server(config), listening, f"http://{door.shown()}:{port}/{secret}"
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Keep a line that uvicorn logs, unless it is the traceback of text that is no text.
+
+    uvicorn has closed that stream by then, with the code for it (1007): a browser's fault, and its
+    alone, must not look like a defect of the server.
+    """
+    return not str(record.msg).startswith("Invalid UTF-8 sequence received from client")

@@ -8,11 +8,8 @@ copied, in order, into the final files, and the parts removed. The sidecar comes
 it is not finished.
 """
 
-import contextlib
 import json
-import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,7 +19,7 @@ from jumpyworld.domains.generate.parts import ARRAYS, Progress, make_parts, part
 from jumpyworld.domains.generate.request import Request
 from jumpyworld.errors import ConfigError, DataError
 from jumpyworld.machine import available_cores
-from jumpyworld.storage.files import TEMPORARY_SUFFIX, write_json
+from jumpyworld.storage.files import TEMPORARY_SUFFIX, lock_file, write_json
 from jumpyworld.storage.npz import Column, read_npz, write_npz
 from jumpyworld.storage.sidecar import file_entry, read_sidecar, verify_file, write_sidecar
 
@@ -58,9 +55,10 @@ def generate(
         raise ConfigError(f"workers must be at least 1, not {workers}")
     target, sidecar = out / f"{request.domain}.npz", out / f"{request.domain}.json"
     parts = out / f".{request.domain}.parts"
+    lock = out / f".{request.domain}.lock"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with _lock(out / f".{request.domain}.lock"):
+        with lock_file(lock, wait=False):
             _remove_leftovers(out, request.domain)
             if overwrite:
                 _discard(target, sidecar, parts)
@@ -74,6 +72,8 @@ def generate(
             _assemble(request, parts, out)
             write_sidecar(sidecar, _describe(request, parts, out))
             shutil.rmtree(parts)
+    except BlockingIOError as error:
+        raise DataError(f"{lock}: another process is making this data set") from error
     except OSError as error:
         where = error.filename or out
         raise DataError(f"{where}: cannot write the data set: {error.strerror}") from error
@@ -83,30 +83,6 @@ def generate(
 def validation_file(target: Path) -> Path:
     """Return the name under which OGBench looks for a training file's validation set."""
     return target.with_name(f"{target.stem}-val.npz")
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Keep a second process out; the system frees the lock when this one ends, however it ends."""
-    import fcntl
-
-    while True:
-        file = open(path, "w")  # noqa: SIM115  (closed below, or by the retry)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.close()
-            raise DataError(f"{path}: another process is making this data set") from error
-        # The holder before us removed the file it had locked: then ours locks nothing.
-        with contextlib.suppress(FileNotFoundError):
-            if os.stat(path).st_ino == os.fstat(file.fileno()).st_ino:
-                break
-        file.close()
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        file.close()
 
 
 def _remove_leftovers(out: Path, name: str) -> None:
