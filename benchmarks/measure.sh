@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Measure a domain as docs/results.md and docs/fidelity.md do, stage by stage, on one GPU:
+# Measure a domain for docs/results.md and docs/fidelity.md, stage by stage, on one GPU, with the settings that
+# paid so far (those of earlier tables stand beside them there):
 #
 #   bash benchmarks/measure.sh antmaze-medium data policy ghm fidelity eval world one regret
 #
@@ -24,11 +25,11 @@ case $domain in
   pointmaze-*)
     policy_steps=40000 steps=45000
     settings=(width=256 precision=bf16 jumps=ahead learning_rate=1e-3)
-    ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 10 --discount 0.995) ;;
+    ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 5 --discount 0.995) ;;
   antmaze-*)
     policy_steps=100000 steps=36000
     settings=(learning_rate=5e-4 z_frame=moving)
-    ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 10 --discount 0.995) ;;
+    ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 5 --discount 0.995) ;;
   cube-*)
     policy_steps=90000 steps=17000
     settings=(learning_rate=5e-4)
@@ -36,7 +37,7 @@ case $domain in
   *) echo "measure.sh: no settings for $domain" >&2; exit 2 ;;
 esac
 if [ "$domain" = pointmaze-giant ]; then
-  ways=(--proposal bridge --horizons $(fifty 12)) every=(--replan-every 10 --discount 0.997)
+  ways=(--proposal bridge --horizons $(fifty 12)) every=(--replan-every 5 --discount 0.997)
 fi
 policy_steps=${POLICY_STEPS:-$policy_steps} steps=${STEPS:-$steps}
 if [ -n "${GHM_SET:-}" ]; then read -ra settings <<< "$GHM_SET"; fi
@@ -55,7 +56,7 @@ fidelity() { # NAME ARGUMENT...: the model and what it was after an eighth, a qu
   shift
   for step in "${quarters[@]}"; do models+=(--ghm "$here/ghm/checkpoints/step-$(printf %09d "$step")"); done
   $jumpy fidelity "${models[@]}" --policy "$here/policy" --dataset "$here/data" --preset quick \
-    --out "$here/$name" "$@"
+    --gammas 0 0.5 0.8 0.9 0.96 0.98 0.99 0.995 --out "$here/$name" "$@"
 }
 
 data() { $jumpy data generate "$domain" --out "$here/data" ${EPISODES_OF_DATA:+--episodes $EPISODES_OF_DATA}; }
