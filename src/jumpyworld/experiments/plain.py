@@ -24,6 +24,7 @@ _WRITTEN_OUT = {
     "use_masks": False,
     "step_power": 0.0,
     "curriculum": 0.0,
+    "hindsight": 0.0,
 }
 
 

@@ -70,6 +70,8 @@ class Jumped(eqx.Module):
         d, da = spec.observation_dim, spec.action_dim
         masks = jnp.zeros(rows) if config.use_masks else None
         batch = GHMBatch(*blank(d, da, d, da, spec.z_dim), masks=masks)
+        if config.hindsight > 0:
+            batch = dataclasses.replace(batch, on_the_way=blank(d)[0], span=jnp.ones(rows))
         a_next, s_plus, a_plus = blank(da, d, da)
         # Two arrays, as each may be given away by itself.
         beta, gamma = jnp.zeros(rows), jnp.zeros(rows)
@@ -161,7 +163,7 @@ def regressions_ahead(
     v = jax.vmap(target.velocity)(x, t, jax.tree.map(lambda leaf: leaf[: len(t)], condition))
 
     one_step = one_step_target(
-        target.state_normaliser.normalise(batch.next_observations), draws.x0_one_step, draws.t
+        target.state_normaliser.normalise(batch.one_step), draws.x0_one_step, draws.t
     )
     b = len(draws.t)
     terms = (one_step, Regression(x[:b], v[:b], t[:b]), Regression(x[b:], v[b:], t[b:]))

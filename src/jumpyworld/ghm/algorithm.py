@@ -9,6 +9,7 @@ Paper: Algorithm 1. ``step`` is pure and has no I/O: the same state, data and ke
 state, inside ``jit`` and ``lax.scan`` or out of them.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ from jumpyworld.errors import CheckpointError, ConfigError
 from jumpyworld.ghm.ahead import Jumped, targets
 from jumpyworld.ghm.batch import GHMBatch, SupportsSample, sample_draws
 from jumpyworld.ghm.config import GHMConfig
+from jumpyworld.ghm.hindsight import spans, times_on_the_way
 from jumpyworld.ghm.losses import Metrics, regression_loss
 from jumpyworld.ghm.model import GeometricHorizonModel
 from jumpyworld.ghm.spec import GHMSpec
@@ -137,17 +139,20 @@ def sample_batch(
         key: randomness.
         config: batch size and source of z.
         z_dim: number of policies where z is one-hot.
-        gamma: discounts of the rows, which ``uncond_source="trajectory"`` needs [B].
+        gamma: discounts of the rows, which ``uncond_source="trajectory"`` and ``hindsight`` need;
+            without them every row looks one step ahead [B].
     """
     row_key, z_key, future_key = jax.random.split(key, 3)
     rows = sample_transitions(data, row_key, config.batch_size)
+    goals = rows.index
     if config.z_source == "one_hot":
         which = jax.random.randint(z_key, (config.batch_size,), 0, z_dim)
         z = jax.nn.one_hot(which, z_dim, dtype=rows.observations.dtype)
     else:
         share = config.goal_trajectory
         mixture = GoalMixture(0.0, share, 0.0, 1.0 - share, config.goal_discount)
-        z = data.observations[sample_goal_indices(data, z_key, rows.index, mixture)]
+        goals = sample_goal_indices(data, z_key, rows.index, mixture)
+        z = data.observations[goals]
     batch = GHMBatch(
         rows.observations,
         rows.actions,
@@ -165,6 +170,17 @@ def sample_batch(
             batch,
             (following, inside),
             is_leaf=lambda node: node is None,
+        )
+    if config.hindsight > 0 and gamma is not None:
+        c, share = config.layout.conditional, config.hindsight
+        span = spans(data, rows.index, goals, gamma, share, c)
+        met = rows.index + times_on_the_way(future_key, span, gamma)
+        batch = dataclasses.replace(
+            batch,
+            next_observations=data.observations[rows.index + span],
+            next_actions=data.actions[rows.index + span],
+            on_the_way=data.observations[met],
+            span=span.astype(gamma.dtype),
         )
     return batch
 

@@ -30,12 +30,14 @@ class GHMBatch(eqx.Module):
     Attributes:
         observations: S [B, d].
         actions: A [B, da].
-        next_observations: S' [B, d].
+        next_observations: S', where bootstraps start [B, d].
         next_actions: the dataset's A' [B, da]; used only where masked rows keep their action.
         z: policy encodings [B, dz]; ignored on unconditional rows.
         inside: for ``uncond_source="trajectory"`` alone, whether the state in
             ``next_observations`` was reached at a geometric time [U], on the U unconditional rows.
         masks: for ``use_masks`` alone, 0 where S' is a true end, else 1 [B].
+        on_the_way: for ``hindsight`` alone, the state of the first term [B, d]; elsewhere it is S'.
+        span: for ``hindsight`` alone, steps from S to S' [B].
     """
 
     observations: Float[Array, "B d"]
@@ -45,6 +47,13 @@ class GHMBatch(eqx.Module):
     z: Float[Array, "B dz"]
     inside: Bool[Array, " U"] | None = None
     masks: Float[Array, " B"] | None = None
+    on_the_way: Float[Array, "B d"] | None = None
+    span: Float[Array, " B"] | None = None
+
+    @property
+    def one_step(self) -> Float[Array, "B d"]:
+        """States of the first term [B, d]."""
+        return self.next_observations if self.on_the_way is None else self.on_the_way
 
 
 class Draws(eqx.Module):

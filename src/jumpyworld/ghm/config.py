@@ -79,6 +79,9 @@ class GHMConfig:
         uncond_source: what unconditional rows learn from: ``bootstrap`` (paper), whose fixed point
             redraws the behaviour at every state, or ``trajectory``, the state that the data
             reached at a geometric time; see ``algorithm.trajectory_futures``.
+        hindsight: how far targets look ahead along the data, as a share of the row's horizon, where
+            the goal is in the row's own future; for policies that imitate the data (GC-BC), see
+            ``hindsight``. Paper 0: one step.
         jumps: when S+ of a consistency row is drawn: ``now``, or ``ahead``, one step before the row
             is learnt from, which halves the evaluations in a row; see ``ahead``.
         use_masks: at true ends of an episode (the data's ``masks``) the process stays where it is:
@@ -139,6 +142,7 @@ class GHMConfig:
     uncond_fraction: float = 0.1
     mask_action: bool = True
     uncond_source: Literal["bootstrap", "trajectory"] = "bootstrap"
+    hindsight: float = 0.0
     jumps: Literal["now", "ahead"] = "now"
     use_masks: bool = False
     reduction: Literal["sum", "mean"] = "sum"
@@ -173,6 +177,7 @@ class GHMConfig:
             "step_power",
             "input_power",
             "curriculum",
+            "hindsight",
         ):
             _require(self, name, 0 <= getattr(self, name) <= 1, "in [0, 1]")
         _require(self, "goal_discount", 0 <= self.goal_discount < 1, "in [0, 1)")
@@ -190,6 +195,10 @@ class GHMConfig:
         _require(self, "bootstrap_grid", ok, "scaled or fixed with jumps=ahead")
         ok = self.loss_units == "state" or self.frame != "absolute"
         _require(self, "loss_units", ok, "state with frame=absolute")
+        ok = self.hindsight == 0 or (self.z_source == "goals" and not self.use_masks)
+        _require(self, "hindsight", ok, "0 with z_source=one_hot or use_masks")
+        ok = self.hindsight == 0 or self.uncond_source == "bootstrap"
+        _require(self, "uncond_source", ok, "bootstrap with hindsight")
         ok = self.z_frame == "absolute" or self.z_source == "goals"
         _require(self, "z_frame", ok, "absolute with z_source=one_hot")
         for name in ("data_scale", "embed_scale", "learning_rate", "adam_eps"):

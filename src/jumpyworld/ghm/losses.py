@@ -67,7 +67,7 @@ Terms = tuple[Regression, Regression, Regression | None]
 """One-step, beta-bootstrap and gamma-bootstrap; None without consistency rows."""
 
 
-def mixture_weights(beta, gamma):
+def mixture_weights(beta, gamma, span=None):
     """Return the weights of the three TD-HC terms; they sum to one.
 
     Paper: Eqs. hc-bellman and td-hc. At ``beta == gamma`` they are exactly (1 - gamma, gamma, 0),
@@ -76,14 +76,17 @@ def mixture_weights(beta, gamma):
     Args:
         beta: shorter discount, ``0 <= beta <= gamma``.
         gamma: discount being learnt, in ``[0, 1)``.
+        span: steps after which the bootstraps start, whole numbers; None for one (paper). See
+            ``hindsight``.
 
     Returns:
         Weights of the one-step, beta-bootstrap and gamma-bootstrap terms.
     """
+    later = gamma if span is None else gamma**span
     return (
-        1.0 - gamma,
-        gamma * ((1.0 - gamma) / (1.0 - beta)),
-        gamma * ((gamma - beta) / (1.0 - beta)),
+        1.0 - later,
+        later * ((1.0 - gamma) / (1.0 - beta)),
+        later * ((gamma - beta) / (1.0 - beta)),
     )
 
 
@@ -237,7 +240,7 @@ def regressions(
         target, condition, draws.x0_beta, draws.t, draws.x0_jump, config
     )
     # At the times of the bootstraps; one noise per row, so its points lie on one straight path.
-    ends = draws.x0_one_step, target.state_normaliser.normalise(s_next)
+    ends = draws.x0_one_step, target.state_normaliser.normalise(batch.one_step)
     x0, x1 = (jnp.concatenate([x] * config.times_per_row) for x in ends)
     one_step = one_step_target(x1, x0, beta.t)
     if hc == 0:
@@ -301,7 +304,7 @@ def regression_loss(
     parts = jnp.split(error, [n * counts[0], n * (counts[0] + counts[1])])
     errors = [jnp.mean(part.reshape(n, -1), axis=0) for part in parts]
 
-    w_one, w_beta, w_gamma = mixture_weights(draws.beta, draws.gamma)
+    w_one, w_beta, w_gamma = mixture_weights(draws.beta, draws.gamma, batch.span)
     if batch.masks is not None:
         w_beta, w_gamma = batch.masks * w_beta, batch.masks * w_gamma
         w_one = 1.0 - w_beta - w_gamma
