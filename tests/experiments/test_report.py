@@ -64,8 +64,8 @@ def test_means_and_intervals_over_tasks_and_seeds():
     low, high = (f"{end:.2f}".removeprefix("0") for end in wilson(140, 200))
     shown = line(text, "cube-2", "gcbc", "-", ".15")
     assert shown == (
-        f"| cube-2 | gcbc | - | .15 | .70 [{low}, {high}] | .97 (.01) | 5x20x2 | .14 / .10 | - "
-        "| cpu | 3.0 |"
+        f"| cube-2 | gcbc | - | .15 | .70 [{low}, {high}] | .97 (.01) | 5x20x2 "
+        "| .14 / .10 (training and episodes) | - | cpu | 3.0 |"
     )
     # The same cell stands in the ablations, and task by task.
     assert f".70 [{low}, {high}] | .97 (.01) | - | .92 (.02) |" in text
@@ -105,7 +105,7 @@ def test_only_seeds_of_one_recipe_are_pooled():
     # A second model of the recipe on the same episodes is another seed; the same again is not.
     model = {**first["trained"]["model"], "seed": 5}
     twin = {**first, "trained": {**first["trained"], "model": model}}
-    assert collected(first, twin).success[CELL].count == "5x20x2"
+    assert collected(first, twin).success[CELL].count == "5x20x2, 1 set of episodes"
     found = collected(first, first)
     assert found.success[CELL].count == "5x20x1" and len(found.aside) == 1
 

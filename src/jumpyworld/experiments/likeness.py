@@ -7,6 +7,7 @@ other is like it.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from jumpyworld import domains
@@ -35,7 +36,7 @@ def recipe(data: dict[str, Any], source: str) -> str:
     settings = {k: v for k, v in config.items() if k not in _NOT_SETTINGS and not fidelity}
     settings |= {name: data.get(name) for name in _OF_FIDELITY if fidelity}
     trained = _dict(data.get("trained"))
-    prints = _dict(data.get("fingerprints")) if fidelity else config
+    prints = _prints(data)
     who: Any = source
     if trained:
         who = {name: [each.get("recipe"), each.get("steps")] for name, each in _parts(trained)}
@@ -50,6 +51,25 @@ def seeds(data: dict[str, Any]) -> str:
     """Return the seeds of a row: of its episodes and of all that was trained."""
     trained = {name: each.get("seed") for name, each in _parts(_dict(data.get("trained")))}
     return sha256_json([data.get("seed"), trained])
+
+
+def episodes(data: dict[str, Any]) -> str:
+    """Return which episodes (or pairs, of a fidelity row) were met: one seed, the same ones."""
+    return str(data.get("seed"))
+
+
+def varying(rows: Sequence[dict[str, Any]]) -> str:
+    """Return which seeds differ among rows of one recipe: of training, of episodes or of both."""
+    words = []
+    if all(_dict(data.get("trained")) for data in rows):
+        parts = [_parts(_dict(data["trained"])) for data in rows]
+        if len({str([(name, each.get("seed")) for name, each in made]) for made in parts}) > 1:
+            words.append("training")
+    elif not all("policy" in _prints(data) for data in rows):
+        return "training or episodes"  # the row has one seed and does not say of what
+    if len({episodes(data) for data in rows}) > 1:
+        words.append("episodes")
+    return " and ".join(words)
 
 
 def training(data: dict[str, Any]) -> str:
@@ -115,6 +135,11 @@ def _plain(value: Any) -> Any:
 
 def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _prints(data: dict[str, Any]) -> dict[str, Any]:
+    """Return where a row has the hashes of its weights."""
+    return _dict(data.get("fingerprints" if data.get("kind") == "fidelity" else "config"))
 
 
 def _parts(trained: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

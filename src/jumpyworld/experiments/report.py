@@ -60,11 +60,13 @@ From {found.files} files: {rows} success rows of {len(found.success)} cells, {le
 fidelity rows, {len(found.speed)} speed rows; {len(found.aside)} rows are set aside (last section).
 
 Ours: mean over tasks and seeds with its 95 % interval over episodes; n is tasks x episodes x
-seeds, of one recipe; sd / se are over seeds, of two or more. `{STAR}` marks what was not measured
-with the paper's planner settings; below a table stands what differs. Paper: mean (spread as
-printed; it matches a standard error of 3 seeds). Minutes are those that a cell's rows name
-(training and evaluation), summed over seeds. `{NONE}` is a cell without a result, or one that
-the paper does not have."""
+seeds, of one recipe. Where several models met the same episodes, n says how many sets of episodes
+there are, and intervals count an episode once, as if all models fared alike in it: wide enough
+whatever they have in common. sd / se are over seeds, of two or more; in parentheses, whether those
+of training, of episodes or of both vary. `{STAR}` marks what was not measured with the paper's
+planner settings; below a table stands what differs. Paper: mean (spread as printed; it matches a
+standard error of 3 seeds). Minutes are those that a cell's rows name (training and evaluation),
+summed over seeds. `{NONE}` is a cell without a result, or one that the paper does not have."""
 
 
 def paper_value(table: str, cell: Cell, task: int | None = None) -> PaperCell | None:

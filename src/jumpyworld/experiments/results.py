@@ -18,7 +18,7 @@ from jumpyworld.domains import registry
 from jumpyworld.errors import ConfigError, data_error
 from jumpyworld.evaluation.stats import mean_of_tasks
 from jumpyworld.experiments import likeness
-from jumpyworld.experiments.aggregate import spread
+from jumpyworld.experiments.aggregate import distinct_trials, pooled_half_width, spread
 from jumpyworld.experiments.cells import PLANNERS, Cell, canonical_domain
 from jumpyworld.storage.rows import read_rows
 
@@ -66,8 +66,16 @@ class Measured:
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """95 % interval over episodes, at these seeds."""
-        return mean_of_tasks(list(self.tasks.values()))[1]
+        """95 % interval over episodes, at these models; an episode that several met is one."""
+        trials = {task: self._distinct(task) for task in self.tasks}
+        worth = [(k / n * trials[task], trials[task]) for task, (k, n) in self.tasks.items()]
+        # Not whole numbers, of which it takes rates and sizes alone.
+        return mean_of_tasks(worth)[1]  # pyright: ignore[reportArgumentType]
+
+    def _distinct(self, task: int) -> float:
+        """Return of how many independent episodes of a task the pooled ones are worth."""
+        rows = [(likeness.episodes(row.data), _tasks(row.data)) for row in self.rows]
+        return distinct_trials([(which, tasks[task][1]) for which, tasks in rows if task in tasks])
 
     @property
     def over_seeds(self) -> tuple[float, float] | None:
@@ -76,16 +84,23 @@ class Measured:
         return spread(means)
 
     @property
+    def varying(self) -> str:
+        """Which seeds they are."""
+        return likeness.varying([row.data for row in self.rows])
+
+    @property
     def differs(self) -> tuple[str, ...]:
         """Settings that are not the paper's, as words."""
         return likeness.differences(self.cell, self.rows[-1].data)
 
     @property
     def count(self) -> str:
-        """Tasks x episodes x seeds."""
+        """Tasks x episodes x seeds, and on how many sets of episodes if that is fewer."""
         episodes = sorted({n for row in self.rows for _, n in _tasks(row.data).values()})
         many = "-".join(map(str, dict.fromkeys((episodes[0], episodes[-1]))))
-        return f"{len(self.tasks)}x{many}x{len(self.rows)}"
+        sets = len({likeness.episodes(row.data) for row in self.rows})
+        met = f", {sets} set{'s' * (sets > 1)} of episodes" if sets < len(self.rows) else ""
+        return f"{len(self.tasks)}x{many}x{len(self.rows)}{met}"
 
     @property
     def paired(self) -> tuple[float, tuple[float, float]] | None:
@@ -95,12 +110,11 @@ class Measured:
             diff, ends = row.data.get("diff"), row.data.get("diff_ci95")
             if row.data.get("baseline") != "zero-shot" or diff is None or not ends:
                 return None
-            found.append((float(diff), [float(end) for end in ends]))
-        mean = math.fsum(diff for diff, _ in found) / len(found)
-        # Independent episodes: variances add up, and so do squares of half widths.
-        below = math.hypot(*(diff - ends[0] for diff, ends in found)) / len(found)
-        above = math.hypot(*(ends[1] - diff for diff, ends in found)) / len(found)
-        return mean, (mean - below, mean + above)
+            found.append((likeness.episodes(row.data), float(diff), [float(end) for end in ends]))
+        mean = math.fsum(diff for _, diff, _ in found) / len(found)
+        below = pooled_half_width([(which, diff - ends[0]) for which, diff, ends in found])
+        above = pooled_half_width([(which, ends[1] - diff) for which, diff, ends in found])
+        return mean, (max(-1.0, mean - below), min(1.0, mean + above))
 
 
 @dataclass(frozen=True)
@@ -299,7 +313,8 @@ def _accuracy(cell: Cell, rows: list[Row]) -> Accuracy:
     floors = [f for _, _, f in facts if f is not None]
     ends = None
     if len(halves) == len(facts):
-        half = math.sqrt(math.fsum(h * h for h in halves)) / len(halves)
+        pairs = [likeness.episodes(row.data) for row in rows]
+        half = pooled_half_width(list(zip(pairs, halves, strict=True)))
         ends = (max(0.0, emd - half), emd + half)
     return Accuracy(
         cell, emd, ends, math.fsum(floors) / len(floors) if floors else None, tuple(rows)

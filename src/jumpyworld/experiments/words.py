@@ -16,8 +16,9 @@ def success(measured: Measured | None) -> str:
 
 def details(known: Sequence[Measured], labels: Sequence[str], pairs: bool) -> list[str]:
     """Return n, spread over seeds, gains over zero-shot if asked for, device and minutes."""
-    spreads = [each.over_seeds for each in known]
-    extra = [labelled(labels, [s and f"{rate(s[0])} / {rate(s[1])}" for s in spreads])]
+    spreads = [(each.over_seeds, each.varying) for each in known]
+    shown = [s and f"{rate(s[0])} / {rate(s[1])} ({which})" for s, which in spreads]
+    extra = [labelled(labels, shown)]
     if pairs:
         gains = [each.paired for each in known]
         shown = [g and f"{signed(g[0])} {ends(*g[1], signed)}" for g in gains]
