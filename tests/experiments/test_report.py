@@ -204,19 +204,24 @@ def test_speed_of_plans_is_told_apart():
     row = {"kind": "speed", "what": "plan", "domain": "cube-4", "policy": "gctd3", "plan_ms": 3.5}
     regret = {"regret": 0.974, "regret_ci95": 0.1272, "states": 27, "network": "trained"}
     regret |= {"regret_over_first": -0.0521, "regret_over_first_ci95": 0.1585, "ghm": "34c19d03"}
+    ends = {"regret_ci95": [0.85, 1.1], "regret_over_first_ci95": [-0.21, 0.11]}
+    ends |= {"agreement": 0.5, "agreement_ci95": [0.3, 0.7]}
     text = report.markdown(
         collected(
             {**row, "method": "fast", "network": "paper", "changes": ["linear_mix=true"]},
             {**row, "method": "paper", **regret},
+            {**row, "method": "fast", **regret, **ends},
             {"kind": "speed", "what": "ghm train step", "variant": "plain", "preset": "base"},
         )
     )
     lines = text.split("## Speed")[1].strip().splitlines()[2:]
     assert lines == [
-        "| plan | cube-4, gctd3 | fast | paper linear_mix=true | plan_ms 3.5 | - | - | - |",
+        "| plan | cube-4, gctd3 | fast | paper linear_mix=true | plan_ms 3.5 | - | - | - | - |",
         "| plan | cube-4, gctd3 | paper | trained 34c19d | plan_ms 3.5 "
-        "| 0.97 +- 0.13, 27 states | -0.05 +- 0.16 | - |",
-        "| ghm train step | - | plain | base | - | - | - | - |",
+        "| 0.97 +- 0.13, 27 states | -0.05 +- 0.16 | - | - |",
+        "| plan | cube-4, gctd3 | fast | trained 34c19d | plan_ms 3.5 "
+        "| 0.97 [0.85, 1.10], 27 states | -0.05 [-0.21, +0.11] | 0.50 [0.30, 0.70] | - |",
+        "| ghm train step | - | plain | base | - | - | - | - | - |",
     ]
 
 
@@ -303,10 +308,10 @@ def test_what_is_set_aside_and_what_stays():
         "measured again later | 1 | f:2 |",
         "unknown kind expert | 1 | f:4 |",
         "unknown kind without a kind | 1 | f:5 |",
-        "success row not understood: 'planner' is missing | 1 | f:6 |",
+        "success row not understood: planner is missing | 1 | f:6 |",
         "success row not understood: unknown domain 'mars'",
         "success row not understood: planner 'tea-leaves' | 1 | f:8 |",
-        "tasks without episodes",
+        "success row not understood: tasks []: must be a list of tasks | 1 | f:9 |",
         "fidelity row not understood",
     ):
         assert why in aside, why
@@ -314,7 +319,7 @@ def test_what_is_set_aside_and_what_stays():
     assert (
         "| cube-1 | scripted | compplan | td-hc, unconditional, every 1, q | policy p 9 st" in text
     )
-    assert "| a / b c | - | - | - | ms 3 | - | - | - |" in text
+    assert "| a / b c | - | - | - | ms 3 | - | - | - | - |" in text
 
 
 def test_every_cell_of_the_paper_is_shown_without_any_result():

@@ -46,11 +46,8 @@ def fidelity(found: Collected) -> str:
         data = row.data
         facts = []
         for each in data.get("rows") or ():
-            try:
-                floor = f"/{each['floor']:.2f}" if each.get("floor") is not None else ""
-                facts.append(f"{each['gamma']:g}: {each['emd']:.2f}{floor}")
-            except (AttributeError, KeyError, TypeError, ValueError):
-                facts.append("?")
+            floor = f"/{each['floor']:.2f}" if each.get("floor") is not None else ""
+            facts.append(f"{each['gamma']:g}: {each['emd']:.2f}{floor}")
         words = [str(data.get(k, NONE)) for k in ("domain", "policy", "objective", "pairs", "seed")]
         count = fidelity_count((row,))
         lines.append([*words, ", ".join(facts), count, str(data.get("device", NONE))])
@@ -66,7 +63,7 @@ def fidelity_count(rows: Sequence[Row]) -> str:
 
 
 def speed(found: Collected) -> str:
-    """List all speed rows; plans with their regret, and what it is over the first method's."""
+    """List all speed rows; plans with their regret, what it is over the first's, and agreement."""
     lines = []
     for row in found.speed:
         data = row.data
@@ -75,9 +72,10 @@ def speed(found: Collected) -> str:
         figures = [f"{name} {data[name]}" for name in _MEASURED if name in data]
         words = [str(data.get("what", NONE)), of or NONE, method, _network(data)]
         words += [", ".join(figures) or NONE, _with_interval(data, "regret")]
-        over = _with_interval(data, "regret_over_first")
-        lines.append([*words, over, str(data.get("device", NONE))])
+        words += [_with_interval(data, name) for name in ("regret_over_first", "agreement")]
+        lines.append([*words, str(data.get("device", NONE))])
     titles = ["what", "of", "method", "network", "measured", "regret", "regret_over_first"]
+    titles.append("top-1 agreement")
     return f"## Speed\n\n{table([*titles, 'device'], lines)}" if lines else ""
 
 
@@ -90,12 +88,18 @@ def _network(data: dict) -> str:
 
 
 def _with_interval(data: dict, name: str) -> str:
-    value, half = data.get(name), data.get(f"{name}_ci95")
-    if not isinstance(value, int | float):
+    """Return a number with its ends; older rows have a half width alone."""
+    value, reach = data.get(name), data.get(f"{name}_ci95")
+    if value is None:
         return NONE
     sign = "+" if name.endswith("over_first") else ""
-    reach = f" +- {half:.2f}" if isinstance(half, int | float) else ""
-    states = f", {data['states']} states" if "states" in data and not sign else ""
+    if reach is None:
+        reach = ""
+    elif isinstance(reach, int | float):
+        reach = f" +- {reach:.2f}"
+    else:
+        reach = f" [{reach[0]:{sign}.2f}, {reach[1]:{sign}.2f}]"
+    states = f", {data['states']} states" if "states" in data and name == "regret" else ""
     return f"{value:{sign}.2f}{reach}{states}"
 
 

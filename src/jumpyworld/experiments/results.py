@@ -1,10 +1,10 @@
 """Result rows as cells: what was measured, over seeds, and which rows were left aside.
 
-Rows come from many hands and versions, so nothing about them is taken for granted: one that cannot
-be understood is set aside with its reason, never an error and never silently dropped. Rows are
-pooled as seeds only where all but seeds is the same (``likeness``); of several such groups the cell
-has the last with the paper's settings, or else the last, and the others are kept beside it. Where a
-recipe and seed was measured twice the last row counts (files in order of their names).
+Rows come from many hands and versions, so nothing about them is taken for granted (``sound``): one
+that cannot be understood is set aside with its reason, never an error and never silently dropped.
+Rows are pooled as seeds only where all but seeds is the same (``likeness``); of several such groups
+the cell has the last with the paper's settings, or else the last, and the others are kept beside
+it. Where a recipe and seed was measured twice the last row counts (files in order of their names).
 """
 
 import collections
@@ -17,7 +17,7 @@ from typing import Any
 from jumpyworld.domains import registry
 from jumpyworld.errors import ConfigError, data_error
 from jumpyworld.evaluation.stats import mean_of_tasks
-from jumpyworld.experiments import likeness
+from jumpyworld.experiments import likeness, sound
 from jumpyworld.experiments.aggregate import distinct_trials, pooled_half_width, spread
 from jumpyworld.experiments.cells import PLANNERS, Cell, canonical_domain
 from jumpyworld.storage.rows import read_rows
@@ -191,10 +191,11 @@ def collect(rows: Iterable[Row], files: int = 1) -> Collected:
     kinds: dict[str, list[Row]] = {kind: [] for kind in _KINDS.values()}
     aside: list[tuple[str, Row]] = []
     for row in rows:
-        if row.kind in _KINDS:
+        why = _odd(row)
+        if why is None:
             kinds[_KINDS[row.kind]].append(row)
         else:
-            aside.append((f"unknown kind {row.kind}", row))
+            aside.append((why, row))
     success: dict[Cell, Measured] = {}
     others: list[Measured] = []
     for cell, groups in _by_cell(kinds["success"], _success_cell, aside).items():
@@ -211,13 +212,25 @@ def collect(rows: Iterable[Row], files: int = 1) -> Collected:
     return Collected(success, tuple(others), accuracy, fidelity, speed, tuple(aside), files)
 
 
+def _odd(row: Row) -> str | None:
+    """Return why a row cannot be read, or None."""
+    known = row.kind in _KINDS
+    try:
+        sound.check_values(row.data)
+        if known:
+            sound.check_fields(_KINDS[row.kind], row.data)
+    except ValueError as error:
+        return f"{row.kind if known else 'some'} row not understood: {error}"
+    return None if known else f"unknown kind {row.kind}"
+
+
 def _by_cell(rows: list[Row], cell_of, aside) -> dict[Cell, list[list[Row]]]:
     """Return per cell the rows of each recipe, one for each seed; repeated ones go aside."""
     cells: dict[Cell, dict[str, dict[str, Row]]] = collections.defaultdict(dict)
     for row in rows:
         try:
             groups = cells[cell_of(row.data)]
-        except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (ConfigError, KeyError, ValueError) as error:
             aside.append((f"{row.kind} row not understood: {_why(error)}", row))
             continue
         recipe, seed = likeness.recipe(row.data, row.source), likeness.seeds(row.data)
@@ -243,7 +256,6 @@ def _domain(data: dict[str, Any]) -> str:
 def _success_cell(data: dict[str, Any]) -> Cell:
     if data["planner"] not in PLANNERS:
         raise ValueError(f"planner {data['planner']!r}")
-    _tasks(data)
     config = data.get("config")
     config = config if isinstance(config, dict) else {}
     policy = str(data["policy"])
@@ -263,12 +275,8 @@ def _success_cell(data: dict[str, Any]) -> Cell:
 
 
 def _tasks(data: dict[str, Any]) -> dict[int, tuple[int, int]]:
-    tasks = {
-        int(task["task"]): (int(task["successes"]), int(task["episodes"])) for task in data["tasks"]
-    }
-    if not tasks or any(not 0 <= k <= n or n < 1 for k, n in tasks.values()):
-        raise ValueError("tasks without episodes, or with more successes than episodes")
-    return tasks
+    """Return (successes, episodes) by task."""
+    return {each["task"]: (each["successes"], each["episodes"]) for each in data["tasks"]}
 
 
 def _pool(rows: list[Row]) -> dict[int, tuple[int, int]]:
@@ -282,12 +290,10 @@ def _pool(rows: list[Row]) -> dict[int, tuple[int, int]]:
 
 def _is_the_papers(data: dict[str, Any]) -> bool:
     """Whether a fidelity row has the paper's kind of pairs and its discount; others are listed."""
-    try:
-        gammas = [float(each["gamma"]) for each in data["rows"]]
-    except (KeyError, TypeError, ValueError):
+    if data.get("rows") is None:
         return True  # to be set aside with its reason
     return data.get("pairs") == PAPER_PAIRS and any(
-        math.isclose(gamma, PAPER_GAMMA) for gamma in gammas
+        math.isclose(each["gamma"], PAPER_GAMMA) for each in data["rows"]
     )
 
 
@@ -298,12 +304,14 @@ def _fidelity_cell(data: dict[str, Any]) -> Cell:
 
 def _at_gamma(data: dict[str, Any], gamma: float) -> tuple[float, float | None, float | None]:
     """Return EMD, half width of its interval and floor; older rows give a half width alone."""
+    if data.get("rows") is None:
+        raise KeyError("rows")
     for each in data["rows"]:
-        if math.isclose(float(each["gamma"]), gamma):
-            emd, ends, floor = float(each["emd"]), each.get("ci95"), each.get("floor")
-            half = float(ends[1]) - emd if isinstance(ends, list) else ends
-            return emd, None if half is None else float(half), floor
-    raise ValueError(f"no discount {gamma}")
+        if math.isclose(each["gamma"], gamma):
+            emd, ends = each["emd"], each.get("ci95")
+            half = ends[1] - emd if isinstance(ends, list | tuple) else ends
+            return emd, half, each.get("floor")
+    raise ValueError(f"rows: no discount {gamma}")
 
 
 def _accuracy(cell: Cell, rows: list[Row]) -> Accuracy:
