@@ -9,6 +9,9 @@ import collections
 import math
 from collections.abc import Hashable, Iterable, Sequence
 
+Rate = tuple[float, tuple[float, float]]
+"""A mean and its 95 % interval."""
+
 
 def mean_gain(pairs: Sequence[tuple[float, float]]) -> tuple[float | None, int]:
     """Return the mean relative gain of the first over the second, and how many pairs it is of.
@@ -21,6 +24,36 @@ def mean_gain(pairs: Sequence[tuple[float, float]]) -> tuple[float | None, int]:
     """
     ratios = [better / worse - 1 for better, worse in pairs if worse > 0]
     return (math.fsum(ratios) / len(ratios), len(ratios)) if ratios else (None, 0)
+
+
+def gain_interval(pairs: Sequence[tuple[Rate, Rate]]) -> tuple[float, float]:
+    """Return the 95 % interval of ``mean_gain``, whose bases are all above zero.
+
+    Distances to the ends add up in squares, as half widths of independent numbers do; each end has
+    its own, since a ratio's interval reaches further up than down (Zou and Donner, 2008).
+
+    Args:
+        pairs: (better, worse) of each cell, each a rate and its interval.
+    """
+    ratios = [better[0] / worse[0] for better, worse in pairs]
+    ends = [ratio_interval(better, worse) for better, worse in pairs]
+    mean = math.fsum(ratios) / len(ratios) - 1
+    below = math.hypot(*(r - low for r, (low, _) in zip(ratios, ends, strict=True))) / len(pairs)
+    above = math.hypot(*(high - r for r, (_, high) in zip(ratios, ends, strict=True))) / len(pairs)
+    return max(-1.0, mean - below), mean + above
+
+
+def ratio_interval(better: Rate, worse: Rate) -> tuple[float, float]:
+    """Return the 95 % interval of a ratio of two independent rates, from theirs.
+
+    On a log scale, where a small base makes it wide and never negative. The base is above zero.
+    """
+    (a, (a_low, a_high)), (b, (b_low, b_high)) = better, worse
+    if a <= 0:
+        return 0.0, a_high / b_low
+    below = math.hypot(math.log(a / a_low), math.log(b_high / b))
+    above = math.hypot(math.log(a_high / a), math.log(b / b_low))
+    return a / b * math.exp(-below), a / b * math.exp(above)
 
 
 def spread(values: Sequence[float]) -> tuple[float, float] | None:

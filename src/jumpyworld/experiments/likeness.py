@@ -53,6 +53,21 @@ def seeds(data: dict[str, Any]) -> str:
     return sha256_json([data.get("seed"), trained])
 
 
+def makers(data: dict[str, Any]) -> dict[str, Any]:
+    """Return what tells a row's policy and model from others: recipe and steps, or their hashes.
+
+    None stands for what the row does not say.
+    """
+    trained, prints = _dict(data.get("trained")), _prints(data)
+    parts = {name: _dict(trained.get(name)) for name in ("policy", "model")}
+    return {
+        name: prints.get(name)
+        if each.get("recipe") is None
+        else (each["recipe"], each.get("steps"))
+        for name, each in parts.items()
+    }
+
+
 def episodes(data: dict[str, Any]) -> str:
     """Return which episodes (or pairs, of a fidelity row) were met: one seed, the same ones."""
     return str(data.get("seed"))

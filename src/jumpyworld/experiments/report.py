@@ -6,11 +6,10 @@ The same rows give the same bytes: nothing here looks at a clock, a path or a ha
 import collections
 from collections.abc import Callable, Sequence
 
-from jumpyworld.experiments import grid, listings, tables
-from jumpyworld.experiments.aggregate import mean_gain
-from jumpyworld.experiments.cells import OUR_DOMAINS, PAPER_DOMAINS, Cell
-from jumpyworld.experiments.results import PAPER_GAMMA, PAPER_PAIRS, Collected, Measured
-from jumpyworld.experiments.tables import Claim, PaperCell
+from jumpyworld.experiments import gains, grid, listings, tables
+from jumpyworld.experiments.cells import PAPER_DOMAINS, Cell
+from jumpyworld.experiments.results import PAPER_GAMMA, PAPER_PAIRS, Collected
+from jumpyworld.experiments.tables import PaperCell
 from jumpyworld.experiments.words import NONE, STAR, details, machine, once, rate, success, table
 
 TITLES = {
@@ -41,7 +40,7 @@ def markdown(found: Collected, figures: Sequence[tuple[str, str]] = ()) -> str:
         figures: (table, path as the report should name it).
     """
     pictures = dict(figures)
-    parts = [_head(found), _gains(found)]
+    parts = [_head(found), gains.section(found)]
     for name in grid.TABLES:
         parts.append(f"## {TITLES[name]}")
         if name in pictures:
@@ -156,43 +155,6 @@ def _per_task(found: Collected) -> str:
     titles = ["domain", "policy", "planner", *(f"task {n}" for n in range(1, 6)), "n"]
     notes = _notes("per-task", found, [cell for row in rows for cell in row[2]])
     return f"{note}\n\n{table(titles, lines)}{notes}"
-
-
-def gain(claim: Claim, found: Collected, domains: Sequence[str]) -> tuple[float | None, int]:
-    """Return our mean relative gain and over how many cells, where both sides are measured."""
-    sides = _sides(claim, found, domains)
-    return mean_gain([(better.mean, worse.mean) for better, worse in sides])
-
-
-def _sides(
-    claim: Claim, found: Collected, domains: Sequence[str]
-) -> list[tuple[Measured, Measured]]:
-    pairs = []
-    for domain, _, cells in grid.rows(claim.table):
-        side = {getattr(cell, claim.field): found.success.get(cell) for cell in cells}
-        better, worse = side.get(claim.better), side.get(claim.worse)
-        if domain in domains and better is not None and worse is not None:
-            pairs.append((better, worse))
-    return pairs
-
-
-def _gains(found: Collected) -> str:
-    lines = []
-    for claim in tables.claims():
-        words = [claim.name, f"+{claim.gain:.0%}"]
-        for domains in (claim.domains or PAPER_DOMAINS, (*PAPER_DOMAINS, *OUR_DOMAINS)):
-            value, count = gain(claim, found, domains)
-            sides = _sides(claim, found, domains)
-            star = STAR if any(each.differs for pair in sides for each in pair) else ""
-            words += [NONE if value is None else f"{value:+.0%}{star}", str(count)]
-        lines.append([*words, ", ".join(claim.domains) or "all seven"])
-    note = (
-        "Mean over cells of better / worse - 1, cells with a zero base left out: of the ways to\n"
-        "aggregate, the one that gives the paper's stated gains from its own tables. Which\n"
-        "domains it calls long-horizon is our reading."
-    )
-    titles = ["gain of", "paper", "ours", "cells", "ours, any domain", "cells", "paper's domains"]
-    return f"## Relative gains\n\n{note}\n\n{table(titles, lines)}"
 
 
 def _accuracy(found: Collected, cell: Cell) -> str:
