@@ -81,6 +81,17 @@ def test_a_dry_run_tells_what_is_finished(tmp_path, capsys):
             ("data.episodes=0", "--set data: --episodes 0: must be at least 1"),
             ("data.nonsense=1", "--set data.nonsense=1: jumpy data generate has no --nonsense"),
         )),
+        *((["--table", "main", "--set", word, "eval.include_base=true", "--dry-run"], message)
+          for word, message in (
+            ("eval.margin=Infinity", "--set eval.margin=Infinity: must be finite"),
+            ("eval.margin=-Infinity", "--set eval.margin=-Infinity: must be finite"),
+            ("eval.margin=inf", "--set eval.margin=inf: must be finite"),
+            ("eval.margin=1e999", "--set eval.margin=1e999: must be finite"),
+            ("eval.horizons=[50,NaN]", "--set eval.horizons=[50,NaN]: must be finite"),
+            ('eval.horizons=[50,"nan"]', "must be finite"),
+            ("ghm.learning-rate=NaN", "--set ghm.learning_rate=NaN: must be finite"),
+            ("policy.minutes=inf", "--set policy.minutes=inf: must be finite"),
+        )),
         (["--table", "emd", "--set", "fidelity.num_pairs=1"], "--set fidelity: --num-pairs 1"),
         (["--table", "emd", "--set", "fidelity.gammas=0.9999"], "--set fidelity: --gammas 0.9999"),
     ],

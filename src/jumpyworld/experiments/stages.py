@@ -12,6 +12,7 @@ the seeds; the baselines, which have no model, are trained anew for each.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,7 +146,8 @@ def read_changes(words: Sequence[str]) -> dict[str, Flags]:
     """Return ``KIND.FIELD=VALUE`` words by kind; a value that is no JSON is a string.
 
     Raises:
-        ConfigError: a word has another form, names what cannot be set, or comes twice.
+        ConfigError: a word has another form, names what cannot be set, comes twice, or holds a
+            number that is not finite, which no result could be written with.
     """
     found: dict[str, Flags] = {}
     for word in words:
@@ -164,8 +166,22 @@ def read_changes(words: Sequence[str]) -> dict[str, Flags]:
             value = json.loads(text)
         except ValueError:
             value = text
+        if not _finite(value):
+            raise ConfigError(f"--set {kind}.{setting}={text}: must be finite")
         found.setdefault(kind, {})[setting] = value
     return found
+
+
+def _finite(value: Any) -> bool:
+    """Say whether all numbers in a value are finite; words are what a command reads them as."""
+    if isinstance(value, list | dict):
+        return all(map(_finite, value.values() if isinstance(value, dict) else value))
+    try:
+        return value is None or math.isfinite(float(value))
+    except OverflowError:  # an integer beyond all floats
+        return False
+    except ValueError:
+        return True
 
 
 def plan(cells: Sequence[Cell], request: Request) -> list[Stage]:
