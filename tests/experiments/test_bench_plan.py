@@ -11,7 +11,8 @@ import pytest
 from jumpyworld.cli import bench_plan as cli_bench
 from jumpyworld.cli import run
 from jumpyworld.cli.bench import BenchPlan
-from jumpyworld.experiments import bench_plan
+from jumpyworld.evaluation.stats import wilson
+from jumpyworld.experiments import bench_plan, bench_train
 from jumpyworld.experiments.bench_plan import (
     METHODS,
     Method,
@@ -20,7 +21,7 @@ from jumpyworld.experiments.bench_plan import (
     regret,
 )
 from jumpyworld.experiments.references import References
-from jumpyworld.planning import HighLevelProposal, Task, UnconditionalProposal
+from jumpyworld.planning import HighLevelProposal, Task, UnconditionalProposal, fast_search
 from jumpyworld.planning.presets import PlanningPreset
 from jumpyworld.storage.rows import read_rows
 
@@ -81,9 +82,24 @@ def test_many_chains_choose_better_than_one_and_elimination_nearly_as_well():
     assert out["elimination"]["regret"] < 0.15
     assert out["uniform"]["agreement"] > out["one"]["agreement"]
     # Paired with the first planner, on the same states.
-    assert out["one"]["regret_over_first"] == out["one"]["regret_over_first_ci95"] == 0.0
+    assert out["one"]["regret_over_first"] == 0 and out["one"]["regret_over_first_ci95"] == [0, 0]
+    for name in ("regret", "agreement"):
+        low, high = out["one"][f"{name}_ci95"]
+        assert 0 <= low < out["one"][name] < high
     worse = out["elimination"]["regret"] - out["one"]["regret"]
     assert out["elimination"]["regret_over_first"] == pytest.approx(worse)
+
+
+def test_intervals_of_few_states_are_students_and_wilsons():
+    rows = [(0.0, True), (0.5, False), (1.0, False)]
+    found = bench_plan._summary(rows, [(0.0, True)] * 3)
+    half = 4.302653 * 0.5 / 3**0.5  # t of two degrees of freedom, not 1.96
+    assert found["regret"] == 0.5
+    assert found["regret_ci95"] == pytest.approx([0, 0.5 + half])  # regret is never below 0
+    assert found["regret_over_first_ci95"] == pytest.approx([0.5 - half, 0.5 + half])
+    assert found["agreement"] == pytest.approx(1 / 3)
+    assert found["agreement_ci95"] == pytest.approx(wilson(1, 3))
+    assert bench_plan._summary(rows[:1], rows[:1]) == {}
 
 
 def test_a_time_box_stops_and_says_how_far_it_came(monkeypatch):
@@ -199,30 +215,105 @@ def test_the_command_writes_a_row_per_method(tmp_path, capsys):
     rows = read_rows(tmp_path / "speed.jsonl")
     assert [row["method"] for row in rows] == ["paper", "fast"]
     assert rows[0]["speedup"] == 1.0 and rows[0]["evaluations"] == (8 * 4 + 8) * 5 * 20
+    # What was spent, not what was asked of others.
+    assert (rows[0]["search"], rows[0]["samples"]) == ("uniform", 4) and "schedule" not in rows[0]
+    assert rows[1]["search"] == "elimination" and "samples" not in rows[1]
+    assert rows[1]["schedule"] == [list(each) for each in fast_search(8).rounds]
     assert "evaluations" in capsys.readouterr().out
 
 
-def test_regret_of_a_trained_model_is_about_the_reward_that_was_asked_for(tmp_path, capsys):
-    shipped, logged, kept = (
-        resources.files("jumpyworld") / "demo",
-        tmp_path / "data",
-        tmp_path / "k",
-    )
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Flags of the shipped model on a few states."""
+    shipped, logged = resources.files("jumpyworld") / "demo", tmp_path_factory.mktemp("data") / "d"
     run(["data", "generate", "pointmaze-large", "--episodes", "2", "--out", str(logged)])
-    flags = "bench plan --domain pointmaze-large --candidates 8 --samples 4 --rounds 1 --states 2"
+    flags = "bench plan --domain pointmaze-large --candidates 8 --samples 4 --rounds 1"
     flags += " --only paper --pairs in-support --reward neg-distance --reference-precision bf16"
     flags += f" --ghm {shipped / 'ghm'} --policy {shipped / 'gcbc'} --dataset {logged}"
-    assert run([*flags.split(), "--reference", str(kept), "--out", str(tmp_path)]) == 0
+    return flags.split()
+
+
+def test_regret_of_a_trained_model_is_about_the_reward_that_was_asked_for(
+    trained, tmp_path, capsys
+):
+    flags, kept = [*trained, "--states", "2"], tmp_path / "k"
+    assert run([*flags, "--reference", str(kept), "--out", str(tmp_path)]) == 0
     (row,) = read_rows(tmp_path / "speed.jsonl")
     assert row["states"] == 2 and row["regret"] >= 0
     assert (row["reward"], row["reference_precision"]) == ("neg-distance", "bf16")
     values = [np.load(file)["values"] for file in kept.rglob("state-*.npz")]
     assert len(values) == 2 and np.all(np.concatenate(values) < 0)  # a count is never below 0
-    capsys.readouterr()
-    assert run([*flags.split(), "--reference", str(kept), "--minutes", "0.00001"]) == 0
+    # Means with their ends, stored and printed.
+    shown = capsys.readouterr().out
+    for name in ("regret", "regret_over_first", "agreement"):
+        low, high = row[f"{name}_ci95"]
+        assert low <= row[name] <= high
+    low, high = row["agreement_ci95"]
+    assert f"top-1 agreement {row['agreement']:.2f} [{low:.2f}, {high:.2f}]" in shown
+    assert run([*flags, "--reference", str(kept), "--minutes", "0.00001"]) == 0
     said = capsys.readouterr()
     assert "regret" not in said.out
     assert said.err.splitlines()[-1].startswith("no regret: 0 of 2 states judged")
+
+
+def test_a_reference_is_finished_over_several_runs(trained, tmp_path, monkeypatch):
+    """Stopped after two states of four, the command judges the two others and no more."""
+    judged, once = [], bench_plan._reference
+
+    def reference(*args):
+        if len(judged) == 2:
+            raise KeyboardInterrupt
+        judged.append(args)
+        return once(*args)
+
+    def command(folder):
+        kept = ["--reference", str(tmp_path / folder), "--out", str(tmp_path / f"{folder}-rows")]
+        return run([*trained, "--states", "4", *kept])
+
+    monkeypatch.setattr(bench_plan, "_reference", reference)
+    assert command("kept") != 0
+    assert len(list(tmp_path.rglob("kept/*/state-*.npz"))) == len(judged) == 2
+    monkeypatch.setattr(bench_plan, "_reference", lambda *args: judged.append(args) or once(*args))
+    assert command("kept") == 0 and len(judged) == 4
+    assert command("whole") == 0 and len(judged) == 8
+    one, other = (read_rows(tmp_path / f"{name}-rows/speed.jsonl") for name in ("kept", "whole"))
+    assert len(one) == len(other) == 1 and one[0]["states"] == 4
+    names = [name for name in one[0] if name.startswith(("regret", "agreement"))]
+    assert len(names) == 6
+    assert [one[0][name] for name in names] == [other[0][name] for name in names]
+
+
+@pytest.mark.parametrize("verb", ["train", "plan"])
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("file", "file/speed.jsonl"),
+        ("folder", "folder/speed.jsonl: cannot be read"),
+        ("damaged", "damaged/speed.jsonl: line 1 is no JSON object"),
+        ("infinite", "infinite/speed.jsonl: holds a row that is no JSON"),
+    ],
+)
+def test_a_folder_that_takes_no_rows_is_refused_before_anything_is_measured(
+    verb, where, message, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "folder/speed.jsonl").mkdir(parents=True)
+    for name, text in (("damaged", "half a fi"), ("infinite", '{"ms": Infinity}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "speed.jsonl").write_text(f"{text}\n")
+    for module, name in ((bench_plan, "time_plans"), (bench_train, "bench_ghm")):
+        monkeypatch.setattr(module, name, lambda *args, **more: pytest.fail("measured"))
+    assert run(["bench", verb, "--out", str(tmp_path / where)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_reference_that_cannot_be_kept_is_refused_at_once(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(cli_bench, "_trained", lambda *args: pytest.fail("loaded"))
+    assert run(["bench", *MODEL, "--reference", str(tmp_path / "file")]) == 2
+    error = capsys.readouterr().err
+    assert "file: cannot be written" in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -240,8 +331,19 @@ def test_regret_of_a_trained_model_is_about_the_reward_that_was_asked_for(tmp_pa
         (["plan", "--states", "20"], "--states 20: has no effect without --ghm"),
         (["plan", "--minutes", "3"], "--minutes 3: has no effect without --ghm"),
         (["plan", "--reference", "kept"], "--reference kept: has no effect without --ghm"),
+        (["plan", "--only", "fast", "fast"], "--only fast: given twice"),
+        (["plan", "--only", "fast", "--samples", "9"], "--samples 9: has no effect with --only fa"),
+        (["plan", "--candidates", "0"], "--candidates 0"),
+        (["plan", "--samples", "0"], "--samples 0"),
+        (["plan", "--max-rows", "0"], "--max-rows 0"),
         (["train", "--only", "magic"], "--only magic"),
-        (["train", "--batches", "0"], "--batches"),
+        (["train", "--only", "bf16", "bf16"], "--only bf16: given twice"),
+        (["train", "--batches", "0"], "--batches 0: all must be above 0"),
+        (["train", "--batches", "8", "8"], "--batches 8 8: one is given twice"),
+        (["train", "--batches"], "--batches: nothing is named"),
+        (["train", "--what"], "--what: nothing is named"),
+        (["train", "--seconds", "nan"], "--seconds nan"),
+        (["train", "--seconds", "inf"], "--seconds inf"),
     ],
 )
 def test_bad_flags_are_one_line(flags, message, capsys):

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+ROWS = "speed.jsonl"
+
 # jumpy bench train --preset paper --batches 256 1024
 # jumpy bench plan --domain antmaze-medium --preset paper
 
@@ -36,19 +38,12 @@ class BenchTrain:
     def run(self) -> None:
         """Measure, print a table, write rows."""
         from jumpyworld.cli.provenance import provenance
-        from jumpyworld.errors import ConfigError
         from jumpyworld.experiments import bench_train
         from jumpyworld.storage.rows import append_rows
 
-        if self.seconds <= 0 or self.rounds < 1 or any(batch < 1 for batch in self.batches):
-            raise ConfigError(
-                f"--seconds {self.seconds:g} --rounds {self.rounds} --batches {self.batches}: "
-                "all must be above 0"
-            )
         known = {version.name: version for version in bench_train.VERSIONS}
-        for name in self.only:
-            if name not in known:
-                raise ConfigError(f"--only {name}: choose from {', '.join(known)}")
+        self._check(list(known))
+        ready(self.out)
         versions = [known[name] for name in self.only] or list(bench_train.VERSIONS)
         box = {"seconds": self.seconds, "rounds": self.rounds, "say": _say}
         rows = []
@@ -60,7 +55,21 @@ class BenchTrain:
         rows = [{**row, **facts} for row in rows]
         _print(rows)
         if self.out is not None:
-            append_rows(self.out / "speed.jsonl", rows)
+            append_rows(self.out / ROWS, rows)
+
+    def _check(self, versions: list[str]) -> None:
+        from jumpyworld.cli.flags import spelt
+        from jumpyworld.errors import ConfigError
+
+        check_only(self.only, versions)
+        for name in ("what", "batches"):
+            if not getattr(self, name):
+                raise ConfigError(f"{spelt(name)}: nothing is named")
+        if not 0 < self.seconds < math.inf or self.rounds < 1 or min(self.batches) < 1:
+            words = [spelt(name, getattr(self, name)) for name in ("seconds", "rounds", "batches")]
+            raise ConfigError(f"{' '.join(words)}: all must be above 0, and finite")
+        if len(set(self.batches)) < len(self.batches):
+            raise ConfigError(f"{spelt('batches', self.batches)}: one is given twice")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +112,8 @@ class BenchPlan:
     candidates: int | None = None
     """Candidates of a plan (default: the paper's)."""
     samples: int | None = None
-    """Samples of the uniform search for each candidate (default: the paper's)."""
+    """Samples of the uniform search for each candidate (default: the paper's); methods with
+    elimination spend by rounds of their own, which their rows name."""
     rounds: int = 30
     """Plans of each method."""
     max_rows: int = 2**17
@@ -124,16 +134,16 @@ class BenchPlan:
             quality = ""
             if "regret" in row:
                 quality = (
-                    f"regret {row['regret']:.3f} +- {row['regret_ci95']:.3f} "
-                    f"({row['regret_over_first']:+.3f} +- {row['regret_over_first_ci95']:.3f}), "
-                    f"agreement {row['agreement']:.2f}  "
+                    f"regret {_with_ends(row, 'regret', '.3f')} "
+                    f"({_with_ends(row, 'regret_over_first', '+.3f')} over the first), "
+                    f"top-1 agreement {_with_ends(row, 'agreement', '.2f')}  "
                 )
             print(
                 f"{row['method']:<12} {row['plan_ms']:>9.2f} ms  x{row['speedup']:<6} "
                 f"{row['evaluations']:>10.0f} evaluations  {quality}{row['idea']}"
             )
         if self.out is not None:
-            append_rows(self.out / "speed.jsonl", rows)
+            append_rows(self.out / ROWS, rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,6 +159,45 @@ class Bench:
     def run(self) -> None:
         """Run the chosen command."""
         self.command.run()
+
+
+def check_only(only: tuple[str, ...], known: list[str]) -> None:
+    """Refuse names that there are not, or that come twice.
+
+    Raises:
+        ConfigError: which.
+    """
+    from jumpyworld.errors import ConfigError
+
+    for name in only:
+        if name not in known:
+            raise ConfigError(f"--only {name}: choose from {', '.join(known)}")
+        if only.count(name) > 1:
+            raise ConfigError(f"--only {name}: given twice")
+
+
+def ready(out: Path | None) -> None:
+    """Refuse a folder that rows cannot be added to, before anything is measured.
+
+    Rows of an earlier run are read and written again, which is all that comes at the end.
+
+    Raises:
+        DataError: why they cannot be.
+    """
+    from jumpyworld.errors import data_error
+    from jumpyworld.storage.rows import append_rows
+
+    if out is None:
+        return
+    try:
+        append_rows(out / ROWS, [])
+    except ValueError as error:
+        raise data_error(out / ROWS, f"holds a row that is no JSON ({error})") from error
+
+
+def _with_ends(row: dict, name: str, form: str) -> str:
+    low, high = row[f"{name}_ci95"]
+    return f"{row[name]:{form}} [{low:{form}}, {high:{form}}]"
 
 
 def _say(line: str) -> None:

@@ -1,18 +1,20 @@
 """What ``jumpy bench plan`` does: gather a model, a policy and states, and measure."""
 
 import dataclasses
+import tempfile
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jumpyworld import data, domains
+from jumpyworld.cli.bench import BenchPlan, check_only, ready
 from jumpyworld.cli.flags import spelt
 from jumpyworld.cli.train_loop import read_changes
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import ConfigError, unwritable
 from jumpyworld.evaluation.pairs import draw_rows
 from jumpyworld.experiments import bench_plan as bench
 from jumpyworld.experiments.bench_train import one_step_policy
@@ -22,21 +24,18 @@ from jumpyworld.planning import (
     CompPlan,
     HighLevelProposal,
     PlanningPreset,
+    Uniform,
     goal_task,
     planning_preset,
 )
 from jumpyworld.storage.schema import with_changes
 from jumpyworld.storage.tensors import digest
 
-if TYPE_CHECKING:
-    from jumpyworld.cli.bench import BenchPlan
-
-
 # Flags that say what regret is about.
 _OF_REGRET = ("pairs", "reward", "reference_precision")
 
 
-def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str, Any]]:
+def bench_plan(flags: BenchPlan, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Return a row per method.
 
     Raises:
@@ -44,6 +43,8 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
     """
     end = time.monotonic() + 60 * flags.minutes
     _check(flags)
+    ready(flags.out)
+    _check_reference(flags)
     known = {method.name: method for method in bench.METHODS}
     methods = [known[name] for name in flags.only] or list(bench.METHODS)
     domain = domains.get(flags.domain)
@@ -106,28 +107,46 @@ def bench_plan(flags: "BenchPlan", say: Callable[[str], None]) -> list[dict[str,
             "method": method.name,
             "idea": method.idea,
             "candidates": preset.candidates,
-            "samples": preset.samples,
+            **_spent(method, preset),
             "segments": len(preset.horizons),
             **{key: round(value, 3) for key, value in measured[method.name].items()},
             "speedup": round(first / measured[method.name]["plan_ms"], 2),
             "rounds": flags.rounds,
             "max_rows": flags.max_rows,
             **({name: getattr(flags, name) for name in _OF_REGRET} if quality else {}),
-            **{key: round(value, 4) for key, value in quality.get(method.name, {}).items()},
+            **{key: _rounded(value) for key, value in quality.get(method.name, {}).items()},
             **{key: quality[key] for key in ("states", "flat") if key in quality},
         }
         for method in methods
     ]
 
 
-def _check(flags: "BenchPlan") -> None:
+def _spent(method: bench.Method, preset: PlanningPreset) -> dict[str, Any]:
+    """Return how a method spends chains: elimination by its own rounds, whatever --samples says."""
+    search = method.search(preset)
+    if isinstance(search, Uniform):
+        return {"search": "uniform", "samples": search.samples}
+    return {"search": "elimination", "schedule": [list(each) for each in search.rounds]}
+
+
+def _rounded(value: float | list[float]) -> float | list[float]:
+    return [round(end, 4) for end in value] if isinstance(value, list) else round(value, 4)
+
+
+def _check(flags: BenchPlan) -> None:
     """Refuse flags that are out of range, or that others leave without effect."""
-    known = [method.name for method in bench.METHODS]
-    for name in flags.only:
-        if name not in known:
-            raise ConfigError(f"--only {name}: choose from {', '.join(known)}")
-    if flags.rounds < 1 or flags.states < 1:
-        raise ConfigError(f"--rounds {flags.rounds} --states {flags.states}: must be at least 1")
+    known = {method.name: method for method in bench.METHODS}
+    check_only(flags.only, list(known))
+    uniform = [name for name in flags.only or known if not known[name].elimination]
+    if flags.samples is not None and flags.ghm is None and not uniform:
+        raise ConfigError(
+            f"--samples {flags.samples}: has no effect with --only {' '.join(flags.only)}, "
+            "which spend by their rounds"
+        )
+    for name in ("rounds", "states", "candidates", "samples", "max_rows"):
+        value = getattr(flags, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"{spelt(name, value)}: must be at least 1")
     if not flags.minutes > 0:
         raise ConfigError(f"--minutes {flags.minutes:g}: must be above 0")
     if flags.seed < 0:
@@ -145,7 +164,19 @@ def _check(flags: "BenchPlan") -> None:
             raise ConfigError(f"{spelt(name, value)}: --ghm has its own network and settings")
 
 
-def _why_no_regret(flags: "BenchPlan", judged: int, flat: int) -> str:
+def _check_reference(flags: BenchPlan) -> None:
+    """Refuse a folder for the reference that cannot be written, before anything is measured."""
+    if flags.reference is None:
+        return
+    try:
+        flags.reference.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=flags.reference):
+            pass
+    except OSError as error:
+        raise unwritable(flags.reference, error) from error
+
+
+def _why_no_regret(flags: BenchPlan, judged: int, flat: int) -> str:
     """Return in one line why there is no regret: its interval needs two states."""
     done = judged + flat
     if done < min(2, flags.states):
@@ -157,7 +188,7 @@ def _why_no_regret(flags: "BenchPlan", judged: int, flat: int) -> str:
     return f"no regret: {done} of {flags.states} states judged, two are needed ({why})"
 
 
-def _refuse_without_a_model(flags: "BenchPlan") -> None:
+def _refuse_without_a_model(flags: BenchPlan) -> None:
     """Refuse flags of the regret, which random weights do not have."""
     default = {field.name: field.default for field in dataclasses.fields(flags)}
     for name in (*_OF_REGRET, "states", "minutes", "reference"):
@@ -169,7 +200,7 @@ def _refuse_without_a_model(flags: "BenchPlan") -> None:
             )
 
 
-def _random(flags: "BenchPlan", domain: domains.Domain):
+def _random(flags: BenchPlan, domain: domains.Domain):
     rng = np.random.default_rng(flags.seed)
     d, da = domain.observation_dim, domain.action_dim
     rows = rng.normal(size=(2000, d)).astype(np.float32)
@@ -184,7 +215,7 @@ def _random(flags: "BenchPlan", domain: domains.Domain):
     return ghm, policy, "gctd3", rows[: flags.states], rows[-flags.states :]
 
 
-def _trained(flags: "BenchPlan", domain: domains.Domain):
+def _trained(flags: BenchPlan, domain: domains.Domain):
     from jumpyworld.cli.models import load_ghm
     from jumpyworld.cli.train_loop import warn
     from jumpyworld.loading import load_policy
@@ -198,7 +229,7 @@ def _trained(flags: "BenchPlan", domain: domains.Domain):
 
 
 def _store(
-    flags: "BenchPlan",
+    flags: BenchPlan,
     reference: CompPlan,
     judge: bench.Method,
     preset: PlanningPreset,

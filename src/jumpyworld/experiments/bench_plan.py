@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError
+from jumpyworld.evaluation.stats import mean_interval, wilson
 from jumpyworld.experiments.references import Judged, References
 from jumpyworld.flows import Solver
 from jumpyworld.planning import CompPlan, Elimination, GoalProposal, Task, Uniform, fast_search
@@ -223,9 +224,11 @@ def measure_regret(
     minutes: float = math.inf,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Return each planner's regret and agreement with the reference, over states.
+    """Return each planner's regret and top-1 agreement with the reference, over states.
 
+    Agreement is the share of states where a planner picks the reference's best candidate.
     ``regret_over_first`` is the mean difference to the first planner's regret on the same states.
+    Intervals are over states, at 95 %: Student's, and Wilson's of agreement.
 
     States where the reference finds every candidate worth the same teach nothing: they are left
     out and counted.
@@ -283,18 +286,19 @@ def _reference(
     return Judged(np.asarray(pool.z), np.asarray(pool.actions), values)
 
 
-def _summary(rows: list[tuple[float, bool]], first: list[tuple[float, bool]]) -> dict[str, float]:
+def _summary(rows: list[tuple[float, bool]], first: list[tuple[float, bool]]) -> dict[str, Any]:
+    """Return means over states with their 95 % intervals, as [low, high]."""
     if len(rows) < 2:  # an interval needs two
         return {}
     regrets, base = (np.asarray([regret for regret, _ in each]) for each in (rows, first))
+    mean, half = mean_interval(regrets)
+    over, reach = mean_interval(regrets - base)
+    agreed = sum(same for _, same in rows)
     return {
-        "regret": float(regrets.mean()),
-        "regret_ci95": _half_width(regrets),
-        "regret_over_first": float((regrets - base).mean()),
-        "regret_over_first_ci95": _half_width(regrets - base),
-        "agreement": float(np.mean([same for _, same in rows])),
+        "regret": mean,
+        "regret_ci95": [max(0.0, mean - half), mean + half],
+        "regret_over_first": over,
+        "regret_over_first_ci95": [over - reach, over + reach],
+        "agreement": agreed / len(rows),
+        "agreement_ci95": list(wilson(agreed, len(rows))),
     }
-
-
-def _half_width(values: Float[np.ndarray, " S"]) -> float:
-    return float(1.96 * values.std(ddof=1) / len(values) ** 0.5)
