@@ -34,6 +34,7 @@ SPEED = {
     "regret": 0.5, "regret_ci95": [0.25, 0.75], "regret_over_first": 0.1,
     "regret_over_first_ci95": 0.2, "agreement": 0.5, "agreement_ci95": [0.2, 0.8],
 }  # fmt: skip
+DEEP = json.loads("[" * 900 + "]" * 900)
 ODD = (
     None, True, "x", "", "\ud800", -1, 0, 2.5, 10**400, math.inf, math.nan, [], [1], [1, "x"],
     [[1, 2], [3]], [None, None], {}, {"a": 1}, {"a": {"a": [[]]}},
@@ -73,6 +74,7 @@ def changed(row, path, value):
         (SUCCESS, ["policy"], None, "policy is missing"),
         (SUCCESS, ["trained", "model"], 1, "trained.model 1: must be an object"),
         (SUCCESS, ["device"], "\ud800", "device: holds text that is no Unicode"),
+        (SUCCESS, ["device"], DEEP, "device: nested more than 20 deep"),
         (FIDELITY, ["rows"], -1, "rows -1: must be a list"),
         (FIDELITY, ["rows", 0, "emd"], "x", 'rows[0].emd "x": must be a number'),
         (SPEED, ["regret_ci95"], [1], "regret_ci95 [1]: must be [low, high] or a half width"),

@@ -26,7 +26,9 @@ def check_values(data: dict[str, Any]) -> None:
     """
     for where, depth, value in _walk(data):
         if depth > DEEPEST:
-            raise ValueError(f"{where.split('.')[0]}: nested more than {DEEPEST} deep")
+            raise ValueError(
+                f"{where.replace('[', '.').split('.')[0]}: nested more than {DEEPEST} deep"
+            )
         if isinstance(value, str) and not _is_text(value):
             raise ValueError(f"{where}: holds text that is no Unicode")
         if isinstance(value, int | float) and not _is_number(float_of(value)):
