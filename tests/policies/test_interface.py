@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections import defaultdict
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -15,7 +16,7 @@ from jumpyworld.domains import get as get_domain
 from jumpyworld.errors import CheckpointError, ConfigError
 from jumpyworld.policies.base import PolicySpec, renewed
 from jumpyworld.policies.networks import descend, start_optimiser
-from jumpyworld.storage import schema, trees
+from jumpyworld.storage import runs, schema, trees
 
 NAMES = tuple(policies.ALGORITHMS)
 FLOWS = [name for name in NAMES if name != "hiql"]
@@ -226,6 +227,9 @@ def test_checkpoints_of_before_a_field_was_split_still_load(name, fields, briefl
     assert eqx.tree_equal(trained.algorithm.from_checkpoint(document, arrays), trained.policy)
     with pytest.raises(CheckpointError, match=r"'aggregation': .* has no such field"):
         trained.algorithm.from_checkpoint(document | {"config": {**now, **then}}, arrays)
+    # Such a run is not continued: what it stored and what is asked now cannot be compared.
+    with pytest.raises(CheckpointError, match=r"config\.aggregation is 'min' there and None here"):
+        runs.check_same(Path("run"), {"config": then}, {"config": now}, schema.defaults(asked))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,7 +22,7 @@ from loss_parts import (
 from jumpyworld import policies
 from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.data.sampling import sample_transitions
-from jumpyworld.policies import crl, networks
+from jumpyworld.policies import crl, networks, sharsa
 
 SIZE, DISCOUNT, AHEAD = 64, 0.9, 10
 
@@ -159,6 +159,16 @@ def test_sharsa(walks, oracle, shaken, quick):
         **levels,
     )
     assert_target_moves(before.target, step.after.target, step.after.policy.critic, 0.05)
+
+
+@pytest.mark.parametrize(
+    "law, shares", [("uniform", (0, 0, 0.75, 0.25)), ("geometric", (0, 0.75, 0, 0.25))]
+)
+def test_laws_of_sharsas_high_level(law, shares):
+    """The shares of current, geometric, uniform and random goals."""
+    config = sharsa.SHARSAConfig(actor_trajectory=0.75, actor_goals=law, discount=DISCOUNT)
+    mixture = sharsa.actor_mixture(config)
+    assert mixture.shares == shares and mixture.discount == DISCOUNT
 
 
 def test_hiql(walks, oracle, shaken, quick):
