@@ -3,12 +3,15 @@
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from tiny_runs import contents, jumpy, refused
+from tiny_runs import TINY, contents, jumpy, refused
 
 from jumpyworld import policies
+from jumpyworld.cli.train import GHM, Policy
 from jumpyworld.cli.train_loop import TrainCommand, read_changes
+from jumpyworld.storage import runs
 from jumpyworld.training import TrainingConfig
 
 pytestmark = pytest.mark.usefixtures("programs")
@@ -88,6 +91,56 @@ def test_bad_input_is_one_line(words, message, place, data, straight, model, tmp
     assert jumpy("train", *words, *out, *dataset, "--preset", "debug") == 2
     refused(capsys, message)
     assert not list(tmp_path.iterdir()) and contents(place) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "message"),
+    [
+        ("crl", "latent_dim=-1", "latent_dim=-1: must be at least 1"),
+        ("gctd3", "n_step=3000000000", "n_step=3000000000: must be from 1 to 1000000"),
+        ("hfbc", "lookahead=2147483647", "lookahead=2147483647: must be from 1 to 1000000"),
+        ("hiql", "high_alpha=-3", "high_alpha=-3.0: must be at least 0"),
+        ("gcbc", "learning_rate=1e300", "learning_rate=1e+300: must be above 0 and finite"),
+    ],
+)
+def test_a_setting_out_of_range_is_one_line(name, word, message, data, tmp_path, capsys):
+    words = ("--dataset", data, "--out", tmp_path / "run", "--set", word)
+    assert jumpy("train", "policy", name, "--preset", "debug", *words) == 2
+    refused(capsys, message)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_learnt_nothing_is_one_line(data, tmp_path, capsys):
+    """The loss overflows at the first step already; the run is too short for four in a row."""
+    words = ("--dataset", data, "--out", tmp_path / "run", *TINY, "critic_bias=1e38")
+    for _ in range(2):
+        assert jumpy("train", "policy", "gctd3", *words, "--steps", 2, "--save-every", 1) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("jumpy: error: seed 0: loss or weights not finite in each of the 2")
+        assert not runs.saved_steps(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "word", "warned"),
+    [
+        ("policy", 5, "final_lr_fraction=0.1", True),
+        ("policy", 20, "final_lr_fraction=0.1", False),
+        ("policy", 5, "final_lr_fraction=1", False),
+        ("ghm", 5, "final_lr_fraction=0.1", True),
+        ("ghm", 5, "final_target_rate=0.001", True),
+        ("ghm", 5, "final_lr_fraction=1", False),
+    ],
+)
+def test_a_fall_that_the_run_does_not_see_is_pointed_out(name, steps, word, warned, capsys):
+    """The debug presets have 20 gradient steps."""
+    flags = {"dataset": Path("data"), "out": Path("run"), "preset": "debug", "steps": steps}
+    flags["changes"] = ((word,),)
+    command = Policy(name="gcbc", **flags) if name == "policy" else GHM(policy="scripted", **flags)
+    command.settings(None)
+    error = capsys.readouterr().err
+    assert error.count("\n") == warned
+    if warned:
+        assert f"--steps {steps}: rates fall until gradient_steps=20" in error
 
 
 def test_values_of_settings_are_json_or_words():

@@ -13,7 +13,7 @@ import numpy as np
 
 from jumpyworld import policies
 from jumpyworld.data import Dataset, device_data
-from jumpyworld.policies import PolicySpec
+from jumpyworld.policies import PolicySpec, fql
 
 LENGTH, PACE, PHASES, DA = 24.0, 0.12, 4, 3
 TASKS = ((2.0, 22.0), (22.0, 2.0), (4.0, 16.0), (20.0, 9.0), (12.0, 6.0), (12.0, 18.0))
@@ -102,10 +102,18 @@ def success(policy, repeats=20, steps=400):
     return jnp.mean(done.astype(jnp.float32))
 
 
-def slopes(critic_value, data, number=2000):
-    """Each row's distance to a random goal, and the slope of Q in the action towards it."""
+def slopes(climbed, data, config, number=2000):
+    """Each row's distance to a random goal, and how far the actor is moved towards it.
+
+    The second is where the slope of -Q / mean |Q| in the first action and that of the distillation
+    balance: the way off the behaviour's action, towards the goal if positive. One is the way from
+    standing still to full pace. Both see the critic alone, not what the student made of it.
+    """
     rows = np.random.default_rng(5).choice(np.asarray(data.valid_indices), (2, number))
-    s, g = data.observations[rows[0]], data.observations[rows[1]]
-    slope = jax.vmap(jax.grad(critic_value, argnums=1))(s, data.actions[rows[0]], g)
+    s, a, g = data.observations[rows[0]], data.actions[rows[0]], data.observations[rows[1]]
+    slope = jax.vmap(jax.grad(climbed, argnums=1))(s, a, g)[:, 0]
+    seen = fql.draw_actor_goals(data, jax.random.key(5), jnp.asarray(rows[0]), config)
+    scale = jnp.mean(jnp.abs(jax.vmap(climbed)(s, a, seen)))
     way = g[:, 0] - s[:, 0]
-    return jnp.abs(way), slope[:, 0] * jnp.sign(way)
+    balance = DA * slope / (2 * config.distill_coefficient * scale)
+    return jnp.abs(way), balance * jnp.sign(way)

@@ -63,10 +63,10 @@ def test_hiql_against_numpy(hiql_setting, oracle, quick):
     high = high_weight * ((phi(b.s, b.high_w) - high) ** 2).sum(1) / 2
     each = quick(jax.vmap(lambda r: hiql.row_loss(nets, state.target, r, config)))
     loss, metrics = each(b)
-    np.testing.assert_allclose(metrics["value/loss"], value, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(metrics["low/loss"], low, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(metrics["high/loss"], high, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(loss, value + low + high, rtol=1e-4)
+    np.testing.assert_allclose(metrics["value/loss"], value, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(metrics["low/loss"], low, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(metrics["high/loss"], high, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(loss, value + low + high, rtol=1e-5)
 
 
 def test_hiql_stop_gradients(hiql_setting, norm, quick):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections import defaultdict
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -13,9 +14,9 @@ import pytest
 from jumpyworld import policies
 from jumpyworld.domains import get as get_domain
 from jumpyworld.errors import CheckpointError, ConfigError
-from jumpyworld.policies.base import PolicySpec
+from jumpyworld.policies.base import PolicySpec, renewed
 from jumpyworld.policies.networks import descend, start_optimiser
-from jumpyworld.storage import schema, trees
+from jumpyworld.storage import runs, schema, trees
 
 NAMES = tuple(policies.ALGORITHMS)
 FLOWS = [name for name in NAMES if name != "hiql"]
@@ -204,6 +205,33 @@ def test_checkpoints_give_the_policy_back(trained, walks):
         algorithm.from_checkpoint(document | {"config": {"beard": 3}}, arrays)
 
 
+# One field drove targets and actors alike, until it became two.
+@pytest.mark.parametrize(
+    "name, fields",
+    [
+        ("crl", ["actor_aggregation"]),
+        ("gctd3", ["target_aggregation", "actor_aggregation"]),
+        ("gc1s", ["target_aggregation", "actor_aggregation"]),
+        ("sharsa", ["target_aggregation"]),
+    ],
+)
+def test_checkpoints_of_before_a_field_was_split_still_load(name, fields, briefly_trained, walks):
+    trained = briefly_trained(name)
+    asked = dataclasses.replace(trained.config, **dict.fromkeys(fields, "min"))
+    now = schema.to_json(asked)
+    then = {key: value for key, value in now.items() if key not in fields}
+    then["aggregation"] = "min"
+    assert schema.from_json(type(asked), renewed(type(asked), then)) == asked
+    arrays = {key: np.asarray(array) for key, array in trees.to_arrays(trained.policy).items()}
+    document = {"config": then, "spec": schema.to_json(walks[2])}
+    assert eqx.tree_equal(trained.algorithm.from_checkpoint(document, arrays), trained.policy)
+    with pytest.raises(CheckpointError, match=r"'aggregation': .* has no such field"):
+        trained.algorithm.from_checkpoint(document | {"config": {**now, **then}}, arrays)
+    # Such a run is not continued: what it stored and what is asked now cannot be compared.
+    with pytest.raises(CheckpointError, match=r"config\.aggregation is 'min' there and None here"):
+        runs.check_same(Path("run"), {"config": then}, {"config": now}, schema.defaults(asked))
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("size", ["paper", "base", "small", "debug"])
 def test_presets_are_json_and_hashable(name, size):
@@ -254,6 +282,9 @@ def test_sweeps_are_the_papers(domain):
         assert table["lookahead"] == (25, 50) and config.lookahead == 25
         assert table["discount"] == ((0.95, 0.99, 0.995) if cube else (0.99, 0.995))
         assert config.gradient_steps == (1_000_000 if domain in ("cube-1", "cube-2") else 3_000_000)
+    sharsa = policies.get("sharsa").config.preset("paper", domain)
+    flags = ("geometric", "min") if cube else ("uniform", "mean")  # horizon-reduction's
+    assert (sharsa.actor_goals, sharsa.target_aggregation) == flags
     hiql = policies.get("hiql").config.preset("paper", domain)
     assert (hiql.lookahead, hiql.discount) == (10 if cube else 25, 0.995 if giant else 0.99)
 
@@ -268,8 +299,19 @@ def test_sweeps_are_the_papers(domain):
         ("hfbc", {"lookahead": 0}, "lookahead=0"),
         ("crl", {"critic": "guess"}, "infonce, binary"),
         ("crl", {"distill_coefficient": -1.0}, "distill_coefficient"),
+        ("crl", {"latent_dim": 0}, "latent_dim=0: must be at least 1"),
+        ("crl", {"latent_dim": -1}, "latent_dim=-1: must be at least 1"),
+        ("crl", {"logsumexp_penalty": -5.0}, "logsumexp_penalty=-5.0: must be at least 0"),
+        ("gcbc", {"learning_rate": 1e300}, r"learning_rate=1e\+300: must be above 0 and finite"),
         ("gctd3", {"goal_trajectory": 0.9}, "1 - goal_current"),
         ("gctd3", {"n_step": 0}, "n_step=0"),
+        ("gctd3", {"n_step": 200_000_000}, "n_step=200000000: must be from 1 to 1000000"),
+        ("gctd3", {"n_step": 3_000_000_000}, "n_step=3000000000: must be from 1 to 1000000"),
+        ("hfbc", {"lookahead": 2**31 - 1}, "lookahead=2147483647: must be from 1 to 1000000"),
+        ("hiql", {"lookahead": 3_000_000_000}, "lookahead=3000000000: must be from 1 to 1000000"),
+        ("hiql", {"high_alpha": -3.0}, "high_alpha=-3.0: must be at least 0"),
+        ("hiql", {"low_alpha": -0.1}, "low_alpha=-0.1: must be at least 0"),
+        ("gctd3", {"actor_value": "logit"}, "actor_value=logit: must be q, unless"),
         ("gctd3", {"actor_value": "log"}, "actor_value=log: must be q, unless critic_loss is bce"),
         ("gc1s", {"target_rate": 2.0}, "target_rate"),
         ("hiql", {"expectile": 1.0}, "expectile"),

@@ -32,7 +32,7 @@ def sharsa_setting(rows, shaken, quick):
 @pytest.mark.parametrize("aggregation", ["mean", "min"])
 def test_sharsa_against_numpy(sharsa_setting, oracle, quick, aggregation):
     config, state, b = sharsa_setting
-    config = dataclasses.replace(config, aggregation=aggregation)
+    config = dataclasses.replace(config, target_aggregation=aggregation)
     next_v = sigmoid(oracle.net(state.value, b.w, b.g)[:, 0])
     y = 0.9 ** np.arange(B) * np.where(np.arange(B) % 3 == 0, 1, next_v)
     logits = oracle.ensemble(state.policy.critic, b.s, b.w, b.g)[..., 0]

@@ -108,8 +108,8 @@ def test_the_actor_may_climb_the_logarithm():
             "debug", critic_loss="bce", critic_bias=bias, actor_value="log"
         )
         critic = gctd3.init(jax.random.key(0), config, spec).networks.critic
-        q = lambda a: gctd3.q_value(critic, s, a, s, config)  # noqa: E731
-        climbed = lambda a: gctd3.climbed_value(q(a), config)  # noqa: E731
+        q = lambda a: jnp.mean(gctd3.critic_values(critic, s, a, s, "bce"))  # noqa: E731
+        climbed = lambda a: gctd3.climbed_value(critic, s, a, s, config)  # noqa: E731
         return jax.value_and_grad(climbed)(a), jax.value_and_grad(q)(a)
 
     (climbed, slope), (q, q_slope) = look(-8.0)

@@ -6,8 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from loss_parts import SPEC, B, sigmoid
+from loss_parts import (
+    SPEC,
+    B,
+    assert_target_moves,
+    extraction_numpy,
+    fresh_optimiser,
+    sigmoid,
+    softplus,
+    units_of,
+)
 
+from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.policies import crl, gc1s, gctd3, networks
 
 
@@ -82,20 +92,32 @@ def test_actor_goals_are_half_random(walks, key):
     assert not np.isin(dataset.observations[dataset.ends[:2], 0], first).any()
 
 
-@pytest.mark.parametrize("module, aggregation", [(gctd3, "min"), (gc1s, "mean")])
-def test_a_whole_td_step_against_numpy(walks, oracle, shaken, quick, module, aggregation):
-    """The step's critic loss, from its own draws, for either source of the next action."""
+@pytest.mark.parametrize(
+    "module, target_how, actor_how, value",
+    [(gctd3, np.min, np.mean, "q"), (gc1s, np.mean, np.min, "q"), (gc1s, np.min, np.mean, "logit")],
+)
+def test_a_whole_td_step_against_numpy(
+    walks, oracle, shaken, quick, module, target_how, actor_how, value
+):
+    """The step's losses and its target's rate, for either source of the next action."""
     dataset, data, spec = walks
     config = module.GCTD3Config if module is gctd3 else module.GC1SConfig
-    config = config.preset("debug", discount=0.9, aggregation=aggregation)
-    state = shaken(lambda k: module.init(k, config, spec))
+    config = config.preset(
+        "debug",
+        discount=0.9,
+        normalise="standard",
+        target_aggregation=target_how.__name__,
+        actor_aggregation=actor_how.__name__,
+        critic_loss="squared" if value == "q" else "bce",
+        actor_value=value,
+    )
+    state = fresh_optimiser(shaken(lambda k: module.init(k, config, spec)))
     key = jax.random.key(2)
     keys = jax.random.split(key, 5)
-    _, metrics = quick(lambda s, k: module.step(s, data, k, config))(state, key)
+    after, metrics = quick(lambda s, k: module.step(s, data, k, config))(state, key)
     row = np.asarray(gctd3.sample_transitions(data, keys[0], config.batch_size).index)
     goal, _ = map(np.asarray, gctd3.draw_critic_goals(data, keys[1], jnp.asarray(row), config))
-    units, a = state.normaliser, dataset.actions
-    x = (dataset.observations - np.asarray(units.offset)) / np.asarray(units.scale)
+    x, a = units_of(state, dataset.observations), dataset.actions
     if module is gc1s:
         a_next = a[row + 1]
     else:
@@ -104,12 +126,28 @@ def test_a_whole_td_step_against_numpy(walks, oracle, shaken, quick, module, agg
             oracle.net(state.networks.actors.student, noise, x[row + 1], x[goal]), -1, 1
         )
     next_q = oracle.ensemble(state.target, x[row + 1], a_next, x[goal])[..., 0]
-    next_q = next_q.mean(0) if aggregation == "mean" else next_q.min(0)
-    target = (goal == row + 1) + 0.9 * next_q
-    q = oracle.ensemble(state.networks.critic, x[row], a[row], x[goal])[..., 0]
-    np.testing.assert_allclose(metrics["critic/loss"], ((q - target) ** 2).mean(), rtol=1e-4)
-    np.testing.assert_allclose(metrics["critic/target_mean"], target.mean(), rtol=1e-4)
-    np.testing.assert_allclose(metrics["critic/target_max"], target.max(), rtol=1e-4)
+    next_q = next_q if value == "q" else sigmoid(next_q)
+    target = (goal == row + 1) + 0.9 * target_how(next_q, 0)
+    out = oracle.ensemble(state.networks.critic, x[row], a[row], x[goal])[..., 0]
+    if value == "q":
+        loss = ((out - target) ** 2).mean()
+    else:
+        target = np.clip(target, 0, 1)
+        loss = (softplus(out) - target * out).mean()
+    future = GoalMixture(current=0, geometric=0.5, random=0.5, discount=0.9)
+    actor_g = x[np.asarray(sample_goal_indices(data, keys[2], jnp.asarray(row), future))]
+
+    def climbed(action):
+        logits = oracle.ensemble(state.networks.critic, x[row], action, actor_g)[..., 0]
+        return actor_how(logits, 0)  # Q itself with the squared loss
+
+    rows = x[row], a[row], actor_g
+    want = extraction_numpy(oracle, state.networks.actors, climbed, rows, keys[4], config)
+    want |= {"critic_loss": loss, "critic_target_mean": target.mean()}
+    for name, number in (want | {"critic_target_max": target.max()}).items():
+        got = metrics[name.replace("_", "/", 1)]
+        np.testing.assert_allclose(got, number, rtol=1e-5, atol=1e-5, err_msg=name)
+    assert_target_moves(state.target, after.target, after.networks.critic, 0.05)
 
 
 # --- CRL

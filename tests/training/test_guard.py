@@ -62,6 +62,27 @@ def test_lasting_nan_stops_the_run_and_is_not_saved(tmp_path, toy):
     assert_finite(tmp_path / "run")
 
 
+@pytest.mark.parametrize("settings", [{}, {"save_every": 1}, {"keep_steps": (2,)}])
+def test_a_run_without_one_good_step_is_an_error(tmp_path, settings):
+    """However short, and again when called again; with a good step later it goes on, exactly."""
+    job = make_job(Toy(bad_from=0, bad_until=3))
+    for _ in range(2):
+        with pytest.raises(DivergedError, match=r"seed 0: .* in each of the 3 steps, so nothing"):
+            run(tmp_path / "run", job, steps=3, **settings)
+        assert not runs.saved_steps(tmp_path / "run")
+    result, _ = run(tmp_path / "run", job, **settings)
+    assert result.status == "finished"
+    run(tmp_path / "straight", job)
+    assert final(tmp_path / "run") == final(tmp_path / "straight")
+    assert log(tmp_path / "run") == log(tmp_path / "straight")
+
+
+def test_one_seed_without_a_good_step_is_named(tmp_path):
+    job = make_job(Toy(bad_from=0, bad_until=2), seed=1)
+    with pytest.raises(DivergedError, match=r"seed 1: .* in each of the 2 steps"):
+        run(tmp_path / "run", job, steps=2, num_seeds=3)
+
+
 def test_one_seed_of_several_is_skipped_alone(tmp_path):
     job = make_job(Toy(bad_from=22, bad_until=24), seed=1)
     run(tmp_path / "run", job, num_seeds=3)

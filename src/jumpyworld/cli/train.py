@@ -28,7 +28,9 @@ class Policy(TrainCommand):
         from jumpyworld import policies
 
         known = {} if domain is None else {"domain": domain}
-        return self.changed(policies.get(self.name).config.preset(self.preset, **known))
+        config = self.changed(policies.get(self.name).config.preset(self.preset, **known))
+        self.warn_of_a_fall_cut_short(config)
+        return config
 
     def job(self, dataset):
         """Return the policy's job."""
@@ -71,12 +73,7 @@ class GHM(TrainCommand):
                 f"--steps {self.steps}: horizons of --set curriculum={config.curriculum:g} grow "
                 f"until step {grown:.0f} of gradient_steps={config.gradient_steps}; set that too"
             )
-        falls = config.final_lr_fraction < 1 or config.final_target_rate is not None
-        if falls and self.steps is not None and self.steps < config.gradient_steps:
-            warn(
-                f"--steps {self.steps}: rates fall until gradient_steps={config.gradient_steps}, "
-                "so that most of it is left out; set that too"
-            )
+        self.warn_of_a_fall_cut_short(config)
         return config
 
     def job(self, dataset):

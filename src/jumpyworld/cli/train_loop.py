@@ -86,6 +86,16 @@ class TrainCommand(abc.ABC):
         names = ("minutes", "seed", "num_seeds", "save_every", "keep_steps", "log_every")
         return TrainingConfig(steps=steps, **{name: getattr(self, name) for name in names})
 
+    def warn_of_a_fall_cut_short(self, config: Any) -> None:
+        """Warn where rates fall until ``gradient_steps`` and ``--steps`` end the run before."""
+        target = getattr(config, "final_target_rate", None)  # policies have none
+        falls = config.final_lr_fraction < 1 or target is not None
+        if falls and self.steps is not None and self.steps < config.gradient_steps:
+            warn(
+                f"--steps {self.steps}: rates fall until gradient_steps={config.gradient_steps}, "
+                "so that most of it is left out; set that too"
+            )
+
     def changed(self, config: C) -> C:
         """Return ``config`` with the fields that ``--set`` names."""
         from jumpyworld.storage.schema import with_changes

@@ -35,6 +35,8 @@ Size = Literal["paper", "base", "small", "debug"]
 Table = dict[str, tuple[Any, tuple[Any, ...]]]
 """field -> (our default, the values that the paper sweeps)."""
 C = TypeVar("C", bound="PolicyConfig")
+# Rows that a policy may look ahead: more than any trajectory has, and rows are counted in 32 bits.
+MAX_SPAN = 1_000_000
 
 
 class AbstractPolicy(eqx.Module):
@@ -242,20 +244,30 @@ class PolicyConfig:
     gradient_steps: int = 1_000_000
     final_lr_fraction: float = 1.0
     normalise: Literal["none", "standard"] = "none"
+    # Fields of earlier versions, and those that took their value over: for old checkpoints.
+    renamed: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def __post_init__(self):
         # Without a hidden layer a policy is linear, which nobody asks for by an empty list.
         some = bool(self.hidden) and all(width >= 1 for width in self.hidden)
         self.require("hidden", some, "one or more widths of at least 1")
         self.require("discount", 0 <= self.discount < 1, "in [0, 1)")
-        self.require("learning_rate", self.learning_rate > 0, "above 0")
+        # Adam computes in float32, where a larger one is infinite.
+        finite = 0 < self.learning_rate <= float(np.finfo(np.float32).max)
+        self.require("learning_rate", finite, "above 0 and finite in 32 bits")
         self.require("final_lr_fraction", 0 <= self.final_lr_fraction <= 1, "in [0, 1]")
-        counts = ("batch_size", "gradient_steps", "flow_steps", "lookahead", "num_subgoals")
+        counts = ("batch_size", "gradient_steps", "flow_steps", "num_subgoals", "latent_dim")
+        spans = ("lookahead", "n_step")
+        weights = ("distill_coefficient", "logsumexp_penalty", "high_alpha", "low_alpha")
         shares = ("actor_trajectory", "goal_current", "goal_trajectory", "target_rate")
         for field in dataclasses.fields(self):
             value, choices = getattr(self, field.name), get_args(field.type)
             if field.name in counts:
                 self.require(field.name, value >= 1, "at least 1")
+            elif field.name in spans:
+                self.require(field.name, 1 <= value <= MAX_SPAN, f"from 1 to {MAX_SPAN}")
+            elif field.name in weights:
+                self.require(field.name, value is None or value >= 0, "at least 0")
             elif field.name in shares:
                 self.require(field.name, 0 <= value <= 1, "in [0, 1]")
             elif choices and choices[-1] is not Ellipsis:
@@ -340,6 +352,17 @@ def alias(domain: str) -> str:
         return domain
 
 
+def renewed(config_type: type[PolicyConfig], stored: Any) -> Any:
+    """Return stored settings with fields of earlier versions under the names of today."""
+    if not isinstance(stored, dict):
+        return stored
+    for old, names in config_type.renamed.items():
+        if old in stored and not any(name in stored for name in names):
+            rest = {name: value for name, value in stored.items() if name != old}
+            stored = {**rest, **dict.fromkeys(names, stored[old])}
+    return stored
+
+
 def rebuild(
     config_type: type[C],
     make: Callable[[PRNGKeyArray, C, PolicySpec], PyTree],
@@ -357,7 +380,7 @@ def rebuild(
     Raises:
         CheckpointError: they do not fit.
     """
-    config = schema.from_json(config_type, document.get("config"), "config")
+    config = schema.from_json(config_type, renewed(config_type, document.get("config")), "config")
     spec = schema.from_json(PolicySpec, document.get("spec"), "spec")
     template = eqx.filter_eval_shape(lambda: make(jax.random.key(0), config, spec))
     return trees.from_arrays(template, arrays)

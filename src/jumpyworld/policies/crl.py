@@ -11,8 +11,9 @@ Deviations: the paper prints the second term with a minus, and draws G' uniforml
 Here G' are the batch's own goals, whose law is nearly that; ``negatives="dataset"`` is literal.
 ``critic="binary"`` is OGBench's loss: each pair on its own, positive or not. A softmax over goals
 cannot see what depends on (s, a) alone: f is log p(g | s, a) / p(g) up to a c(s, a), which drifts
-and which the actor would climb too. ``logsumexp_penalty`` holds it in place: on antmaze-medium,
-after a minute of training, success was 0 of 100 without it and 93 of 100 with it.
+and which the actor would climb too. ``logsumexp_penalty``, which the paper does not have, holds it
+in place: on antmaze-medium, after a minute of training, success was 0 of 100 without it and 93 of
+100 with it.
 
 Shapes: B batch, d state and goal, da action, E critics, m latent.
 """
@@ -53,14 +54,22 @@ class CRLConfig(FQLConfig):
         latent_dim: width m of phi and psi. Paper silent.
         critic: ``infonce`` (paper) or ``binary`` (OGBench).
         negatives: where G' come from, the ``batch`` or the ``dataset``.
-        logsumexp_penalty: coefficient of the mean square of log sum exp. Paper silent; 0 is its
-            printed loss.
+        logsumexp_penalty: coefficient of the mean square of log sum exp; None is 0.1 for
+            ``infonce`` and 0 for ``binary``, whose loss has none in OGBench and whose logits need
+            none. Paper silent; 0 is its printed loss.
     """
 
     latent_dim: int = 512
     critic: Literal["infonce", "binary"] = "infonce"
     negatives: Literal["batch", "dataset"] = "batch"
-    logsumexp_penalty: float = 0.1
+    logsumexp_penalty: float | None = None
+
+    @property
+    def penalty(self) -> float:
+        """The coefficient of the mean square of log sum exp."""
+        if self.logsumexp_penalty is not None:
+            return self.logsumexp_penalty
+        return 0.1 if self.critic == "infonce" else 0.0
 
 
 class ContrastiveCritic(eqx.Module):
@@ -145,10 +154,10 @@ def binary(logits: Float[Array, "B B"]) -> Float[Array, ""]:
 def contrastive_loss(logits: Float[Array, "E B B"], config: CRLConfig) -> Float[Array, ""]:
     """Return the critics' mean loss, with the penalty on log sum exp."""
     loss = jnp.mean(jax.vmap(infonce if config.critic == "infonce" else binary)(logits))
-    if config.logsumexp_penalty == 0:
+    if config.penalty == 0:
         return loss
     size = jnp.mean(jnp.square(jax.nn.logsumexp(logits, axis=2)))
-    return loss + config.logsumexp_penalty * size
+    return loss + config.penalty * size
 
 
 def with_positives(
@@ -205,7 +214,7 @@ def step(
         value = frozen(networks.critic)  # the actor climbs Q and does not change it
         actor, metrics = extraction_loss(
             networks.actors,
-            lambda s, a, g: aggregate(value.values(s, a, g), config.aggregation),
+            lambda s, a, g: aggregate(value.values(s, a, g), config.actor_aggregation),
             s,
             a,
             actor_g,

@@ -17,9 +17,9 @@ not stated: geometric, as for the critic.
 Shapes: B batch, d state and goal, da action.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -61,7 +61,8 @@ class FQLConfig(PolicyConfig):
         bc_goal: give the behaviour flow the goal as well. Paper: no.
         actor_trajectory: share of the actor's goals from the row's future, the rest is random.
             Paper 0.5.
-        aggregation: of the two critics, in targets and in the actor's Q. Paper silent.
+        actor_aggregation: of the two critics, in what the actor climbs. Paper silent; FQL and
+            horizon-reduction take the mean here whatever their targets take.
         flow_steps: Euler steps of the teacher.
     """
 
@@ -70,12 +71,9 @@ class FQLConfig(PolicyConfig):
     normalise_q: bool = True
     bc_goal: bool = False
     actor_trajectory: float = 0.5
-    aggregation: Aggregation = "mean"
+    actor_aggregation: Aggregation = "mean"
     flow_steps: int = 10
-
-    def __post_init__(self):
-        super().__post_init__()
-        self.require("distill_coefficient", self.distill_coefficient >= 0, "at least 0")
+    renamed: ClassVar[Mapping[str, tuple[str, ...]]] = {"aggregation": ("actor_aggregation",)}
 
     @classmethod
     def paper_table(cls, domain: str) -> Table:

@@ -19,30 +19,34 @@ No target policy smoothing: the policy draws fresh noise anyway.
     sum over k = 1 ... m of gamma^(k-1) 1{S_k = G}  +  gamma^m Qbar(S_m, A_m, G)
 
 With ``mask_at_goal`` a goal on the way, k <= m, ends the sum: the target is gamma^(k-1) and nothing
-more. Values spread n times as fast, and slopes in the action rest on what the data did for n steps
-and not on the little by which a network's values differ one step apart. The n - 1 actions on the
-way are the behaviour's: right for GC-1S, whose Q is the behaviour's; biased for GC-TD3 (off-policy,
-without correction), towards the behaviour and the more so the larger n. For both, goals of a row's
-own future are hindsight: the rows on the way are those of a trajectory that did arrive, and n of
-them flatter more than one. And n of a trajectory's rows bootstrap on its last state, which is
-trained nowhere, where one did.
+more. Values spread n times as fast, and with them their slopes in the action. The n - 1 actions on
+the way are the behaviour's: right for GC-1S, whose Q is the behaviour's; biased for GC-TD3
+(off-policy, without correction), towards the behaviour and the more so the larger n. For both,
+goals of a row's own future are hindsight: the rows on the way are those of a trajectory that did
+arrive, and n of them flatter more than one. And n of a trajectory's rows bootstrap on its last
+state, which is trained nowhere, where one did.
 
 Three things to know before a short training. Values settle with a time constant of
 1 / (target_rate (1 - gamma)) steps, 20,000 with the defaults. A goal d steps away is felt only
 after more than d / target_rate gradient steps, 20,000 for d = 100, since each renewal of the target
 (1 / target_rate steps) carries values one step further, or n with ``n_step``. And where G = S' the
 target rests on Q(S', A', S'), a place that is trained nowhere, so that without the mask values keep
-rising towards 1 / (1 - gamma) and their slopes in the action are mostly noise: after 2,000 steps on
-antmaze-medium one action seemed worth 8 to 26 % of Q, where it can save a step or two, 1 to 2 %.
-With the mask, ``bce`` and ``target_rate=0.02`` it was .3 to .9 % after 6,000 steps. The defaults
-are the paper's.
+rising towards 1 / (1 - gamma): after 2,000 steps on antmaze-medium one action seemed worth 8 to
+26 % of Q, where it can save a step or two, 1 to 2 %. With the mask, ``bce`` and
+``target_rate=0.02`` it was .3 to .9 % after 6,000 steps. The defaults are the paper's.
+
+Slopes that point the right way may still be too small. In a corridor with far goals and a bounded
+critic they pointed to the goal after 1,500 steps already with ``n_step=1``, but could move the
+actor by a fifth of an action and less before the distillation held it
+(``tests/policies/test_corridor.py``): far from the goal Q, and so its slope, is tiny beside the
+batch's mean |Q|. A smaller lambda helps there, or another ``actor_value``, or ``n_step``.
 
 Shapes: B batch, d state and goal, da action, E critics.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -64,6 +68,7 @@ from jumpyworld.policies.fql import (
     student_action,
 )
 from jumpyworld.policies.networks import (
+    Aggregation,
     Ensemble,
     Net,
     aggregate,
@@ -94,14 +99,17 @@ class GCTD3Config(FQLConfig):
         critic_loss: ``squared`` (paper) or ``bce``.
         mask_at_goal: stop bootstrapping at the goal. Paper: no.
         target_rate: share of the online critic that enters the target critic each step.
+        target_aggregation: of the two target critics, in the target. Paper silent; FQL takes the
+            minimum on antmaze, horizon-reduction the minimum on cubes.
         critic_bias: added to the critics' outputs at the start. Paper silent. With ``bce`` values
             begin at .5 and sink by the discount alone; from -5 they begin near 0 and spread from
             the goal. That helped a short training in a pointmaze and not one in an antmaze.
         n_step: rows that a target looks ahead before it bootstraps, n above. Paper 1.
-        actor_value: what the actor climbs: ``q`` (paper), or ``log``, log Q, with ``bce`` alone.
-            Far from the goal Q and its slopes are tiny beside the batch's mean |Q|; log Q falls by
-            the same amount with every step that an action costs, near or far. ``actor/q`` and
-            ``actor/q_abs`` then tell of log Q.
+        actor_value: what the actor climbs: ``q`` (paper), or with ``bce`` alone ``log``, log Q, or
+            ``logit``, the critics' raw output log Q / (1 - Q), as in horizon-reduction's gcfql,
+            from which ``bce`` comes; both are deviations. Far from the goal they fall by about the
+            same amount with every step that an action costs; near it the logit alone stays steep.
+            ``actor/q`` and ``actor/q_abs`` tell of what is climbed.
     """
 
     goal_current: float = 0.2
@@ -110,13 +118,16 @@ class GCTD3Config(FQLConfig):
     critic_loss: CriticLoss = "squared"
     mask_at_goal: bool = False
     target_rate: float = 0.005
+    target_aggregation: Aggregation = "mean"
     critic_bias: float = 0.0
     n_step: int = 1
-    actor_value: Literal["q", "log"] = "q"
+    actor_value: Literal["q", "log", "logit"] = "q"
+    renamed: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "aggregation": ("target_aggregation", "actor_aggregation")
+    }
 
     def __post_init__(self):
         super().__post_init__()
-        self.require("n_step", self.n_step >= 1, "at least 1")
         bounded = self.actor_value == "q" or self.critic_loss == "bce"
         self.require("actor_value", bounded, "q, unless critic_loss is bce")
         total = self.goal_current + self.goal_trajectory
@@ -165,19 +176,28 @@ def critic_values(
     return out if kind == "squared" else jax.nn.sigmoid(out)
 
 
-def q_value(
+def target_value(
+    target: Ensemble,
+    s: Float[Array, " d"],
+    a: Float[Array, " da"],
+    g: Float[Array, " d"],
+    config: GCTD3Config,
+) -> Float[Array, ""]:
+    """Return Qbar(s, a, g), the target critics' aggregated value."""
+    return aggregate(critic_values(target, s, a, g, config.critic_loss), config.target_aggregation)
+
+
+def climbed_value(
     critic: Ensemble,
     s: Float[Array, " d"],
     a: Float[Array, " da"],
     g: Float[Array, " d"],
     config: GCTD3Config,
 ) -> Float[Array, ""]:
-    """Return the critics' aggregated Q(s, a, g)."""
-    return aggregate(critic_values(critic, s, a, g, config.critic_loss), config.aggregation)
-
-
-def climbed_value(q: Float[Array, ""], config: GCTD3Config) -> Float[Array, ""]:
-    """Return what the actor climbs: Q, or log Q from where Q is ``LEAST_VALUE``."""
+    """Return what the actor climbs: Q, log Q from where Q is ``LEAST_VALUE``, or Q's logit."""
+    if config.actor_value == "logit":
+        return aggregate(critic(s, a, g)[:, 0], config.actor_aggregation)
+    q = aggregate(critic_values(critic, s, a, g, config.critic_loss), config.actor_aggregation)
     return q if config.actor_value == "q" else jnp.log(jnp.maximum(q, LEAST_VALUE))
 
 
@@ -292,7 +312,8 @@ def update(
     a_next = next_actions(state.networks.actors, batch, s_next, g, next_key)
 
     def target_of(wait, span, s_next, a_next, g) -> Float[Array, ""]:
-        return critic_target(wait, span, q_value(state.target, s_next, a_next, g, config), config)
+        next_q = target_value(state.target, s_next, a_next, g, config)
+        return critic_target(wait, span, next_q, config)
 
     target = jax.vmap(target_of)(wait, batch.next_index - batch.index, s_next, a_next, g)
 
@@ -302,7 +323,7 @@ def update(
         value = frozen(networks.critic)  # the actor climbs Q and does not change it
         actor, metrics = extraction_loss(
             networks.actors,
-            lambda s, a, g: climbed_value(q_value(value, s, a, g, config), config),
+            lambda s, a, g: climbed_value(value, s, a, g, config),
             s,
             batch.actions,
             actor_g,

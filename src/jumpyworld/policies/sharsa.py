@@ -1,7 +1,8 @@
 """SHARSA: HFBC whose subgoals are chosen by a value of the behaviour at the scale of h steps.
 
 A hierarchical baseline of the paper, which acts by itself. Paper: lookahead, discount and steps of
-its table (shared with HFBC); the rest is horizon-reduction's.
+its table (shared with HFBC); the rest is horizon-reduction's, whose flags for cubes cube presets
+have, and whose flags for humanoidmaze are the defaults.
 
     S_n ~ data;  G: 0.2 S_n, 0.5 a later state (uniform), 0.3 any state
     k = steps to W = S_{n+h}, or to G or the trajectory's end where they come sooner
@@ -9,17 +10,21 @@ its table (shared with HFBC); the rest is horizon-reduction's.
         discount^k V(S_{n+k}, G)      elsewhere
     critic   cross-entropy of Q(S_n, W, G) with y              for each of two critics
     value    cross-entropy of V(S_n, G) with Qbar(S_n, W, G)
-    levels   flow cloning, see ``hfbc``; the high level's goals are uniform in the future
+    levels   flow cloning, see ``hfbc``; the high level's goals are in the future, ``actor_goals``
     act      draw 32 subgoals, keep the one of the largest min Q, act with the low level
 
 Q and V are probabilities, stored as logits.
+
+Deviations: horizon-reduction counts k < h as success, so that a goal exactly h steps away is left
+to V(G, G), and a trajectory's end within h steps counts as well, whatever the goal; here it is the
+goal alone that counts, for k <= h. Its discount is .999, and its goals are parts of states.
 
 Shapes: B batch, d state, goal and subgoal, da action, E critics.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -30,7 +35,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.data.sampling import DeviceData
-from jumpyworld.policies.base import AbstractPolicy, Metrics, PolicySpec, rebuild
+from jumpyworld.policies.base import AbstractPolicy, Metrics, PolicySpec, Table, rebuild
 from jumpyworld.policies.hfbc import (
     HFBCConfig,
     HFBCPolicy,
@@ -61,15 +66,29 @@ class SHARSAConfig(HFBCConfig):
     Attributes:
         actor_trajectory: share of the high level's goals from the row's future, the rest is
             random; horizon-reduction 1 (cube) or 0.5 (puzzle).
-        aggregation: of the two critics in the target of V.
+        actor_goals: law of those from the future; horizon-reduction ``geometric`` (cube, puzzle)
+            or ``uniform`` (humanoidmaze), which mazes take here.
+        target_aggregation: of the two critics in the target of V; horizon-reduction ``min`` (cube,
+            puzzle) or ``mean`` (humanoidmaze). Subgoals are chosen by the minimum in any case.
         num_subgoals: subgoals drawn per action.
         target_rate: share of the online critic that enters the target each step.
     """
 
     actor_trajectory: float = 1.0
-    aggregation: Aggregation = "mean"
+    actor_goals: Literal["uniform", "geometric"] = "uniform"
+    target_aggregation: Aggregation = "mean"
     num_subgoals: int = 32
     target_rate: float = 0.005
+    renamed: ClassVar[Mapping[str, tuple[str, ...]]] = {"aggregation": ("target_aggregation",)}
+
+    @classmethod
+    def paper_table(cls, domain: str) -> Table:
+        """Return the paper's row, which HFBC shares, with horizon-reduction's flags for cubes."""
+        table = super().paper_table(domain)
+        if not domain.startswith("cube"):
+            return table
+        cube = {"actor_goals": "geometric", "target_aggregation": "min"}
+        return table | {field: (value, (value,)) for field, value in cube.items()}
 
 
 class SHARSAPolicy(AbstractPolicy):
@@ -194,7 +213,8 @@ def value_losses(
     y = jax.lax.stop_gradient(critic_target(row.steps, row.reached, next_v, config.discount))
     logits = networks.critic(row.s, row.w, row.g)[:, 0]
     critic_loss = jnp.mean(cross_entropy(logits, jnp.broadcast_to(y, logits.shape)))
-    q = aggregate(jax.nn.sigmoid(frozen(target)(row.s, row.w, row.g)[:, 0]), config.aggregation)
+    values = jax.nn.sigmoid(frozen(target)(row.s, row.w, row.g)[:, 0])
+    q = aggregate(values, config.target_aggregation)
     value_loss = cross_entropy(networks.value(row.s, row.g)[0], q)
     return critic_loss + value_loss, {
         "critic/loss": critic_loss,
@@ -226,6 +246,13 @@ def draw_value_batch(
         steps=later - index,
         reached=later == goals,
     )
+
+
+def actor_mixture(config: SHARSAConfig) -> GoalMixture:
+    """Return the law of the high level's goals."""
+    share = config.actor_trajectory
+    geometric = share if config.actor_goals == "geometric" else 0.0
+    return GoalMixture(0.0, geometric, share - geometric, 1.0 - share, config.discount)
 
 
 def make_policy(key: PRNGKeyArray, config: SHARSAConfig, spec: PolicySpec) -> SHARSAPolicy:
@@ -270,9 +297,8 @@ def step(
         config: settings, static.
     """
     batch_key, value_key = jax.random.split(key)
-    units, share = state.policy.hierarchy.low.normaliser.normalise, config.actor_trajectory
-    mixture = GoalMixture(0.0, 0.0, share, 1.0 - share, config.discount)
-    index, batch = draw_batch(data, batch_key, config, mixture, units)
+    units = state.policy.hierarchy.low.normaliser.normalise
+    index, batch = draw_batch(data, batch_key, config, actor_mixture(config), units)
     value_batch = draw_value_batch(data, value_key, index, config, units)
 
     def loss_fn(networks: SHARSANetworks) -> tuple[Float[Array, ""], Metrics]:

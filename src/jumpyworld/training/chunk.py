@@ -216,6 +216,12 @@ class ChunkRunner:
         count = len(self._seeds)
         return [jax.tree.map(lambda x, i=i: x[i], stacked) for i in range(count)]
 
+    def untrained(self, carry: Carry, step: int) -> tuple[int, ...]:
+        """Return the seeds all of whose ``step`` steps were undone, whose weights are the first."""
+        in_row = np.atleast_1d(np.asarray(carry.log.skipped_in_row))
+        pairs = zip(self._seeds, in_row, strict=True)
+        return tuple(seed for seed, count in pairs if 0 < step <= count)
+
     def _refuse_endless_skips(self, carry: Carry, k: int) -> None:
         in_row = np.atleast_1d(np.asarray(carry.log.skipped_in_row))
         for seed, count in zip(self._seeds, in_row, strict=True):

@@ -27,7 +27,7 @@ from jumpyworld.storage import checkpoint, manifest, runs, schema, trees
 from jumpyworld.storage.metrics import WALL_CLOCK, MetricsLog
 from jumpyworld.training.chunk import Carry, ChunkRunner, check_state
 from jumpyworld.training.config import TrainingConfig
-from jumpyworld.training.job import Result, Status, TrainingJob
+from jumpyworld.training.job import DivergedError, Result, Status, TrainingJob
 
 Progress = Callable[[int, int | None], None]
 
@@ -62,7 +62,8 @@ def train(
 
     Raises:
         CheckpointError: the folder belongs to another job or a live process, or cannot be written.
-        DivergedError: the loss or the weights stay not finite; nothing of that is saved.
+        DivergedError: the loss or the weights stay not finite, or were so in every step; nothing
+            of that is saved.
     """
     began, out = time.monotonic(), Path(out)
     document = manifest.make_document(
@@ -130,10 +131,19 @@ class _Session:
                 if step % config.log_every == 0:
                     carry = self._log(carry, step, log, timed / seconds)
                     seconds, timed = 0.0, 0
-                if step % config.save_every == 0 or step in config.keep_steps:
+                due = step % config.save_every == 0 or step in config.keep_steps
+                # Without one good step there is nothing to save; a resumed run begins anew, with
+                # the same bits, and meets the error below again.
+                if due and not self._runner.untrained(carry, step):
                     self._save(carry, step, log)
                     saved = step
                 self._progress(step, config.steps)
+            if seeds := self._runner.untrained(carry, step):
+                raise DivergedError(
+                    f"seed {seeds[0]}: loss or weights not finite in each of the {step} steps, so "
+                    "nothing was learnt: lower the learning rate, or look for bad values in the "
+                    "data"
+                )
             if saved != step:
                 self._save(carry, step, log)
             # Whoever interrupts is not kept waiting for a row, and means to go on.
