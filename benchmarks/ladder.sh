@@ -46,15 +46,16 @@ point() {
     falling-learning:final_lr_fraction=0.05 falling-target:final_target_rate=0.005 \
     falling-both:final_lr_fraction=0.05,final_target_rate=0.005 \
     now:jumps=now every-time:jumps=now,bootstrap_grid=every curriculum:curriculum=0.5 \
-    ratio:beta_sampler=ratio \
+    ratio:beta_sampler=ratio hindsight:hindsight=0.1 hindsight-30:hindsight=0.3 \
     --policy "$here/policies/pointmaze-large" --steps "${STEPS:-6000}" \
     --set width=${WIDTH:-256} learning_rate=1e-3 target_rate=0.02
 }
 
 ant() {
-  compare antmaze-medium falling: ratio:hc_fraction=0.75,beta_sampler=ratio power:step_power=0.5 \
+  compare antmaze-medium falling: hindsight:hindsight=0.1 \
+    hindsight-30:hindsight=0.3,goal_trajectory=0.8 ratio:hc_fraction=0.75,beta_sampler=ratio power:step_power=0.5 \
     ratio-power:hc_fraction=0.75,beta_sampler=ratio,step_power=0.5 \
-    all:hc_fraction=0.75,beta_sampler=ratio,step_power=0.5,input_power=0.5,z_frame=moving,curriculum=0.3 \
+    all:hindsight=0.1,hc_fraction=0.75,beta_sampler=ratio,step_power=0.5,input_power=0.5,z_frame=moving,curriculum=0.3 \
     --policy "$here/policies/antmaze-medium" --steps "${STEPS:-5000}" --pairs 24 --rollouts 24 \
     --set width=${WIDTH:-256} learning_rate=1e-3 final_lr_fraction=0.05 target_rate=0.02 final_target_rate=0.005
 }
