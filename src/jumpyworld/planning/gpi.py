@@ -1,6 +1,6 @@
 """GPI and GGPI: CompPlan with other switching probabilities.
 
-Paper: section 3.3. Both set horizons and nothing else; ``CompPlan`` does the rest.
+Paper: section 3.3. They set horizons, and GGPI the tail; ``CompPlan`` does the rest.
 """
 
 from collections.abc import Sequence
