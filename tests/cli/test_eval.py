@@ -101,7 +101,9 @@ def test_all_planners_from_end_to_end(home, tmp_path, capsys):
     plan = rows["compplan"]
     assert (plan["objective"], plan["model_steps"], plan["baseline"]) == ("td-hc", 7, "zero-shot")
     assert plan["diff"] == 0.0 and plan["diff_ci95"][0] < 0 < plan["diff_ci95"][1]
-    assert 0 <= plan["all_zero"] <= 1 and 0 <= plan["dithering"] <= 1 and plan["z1_distance"] > 0
+    assert 0 <= plan["all_zero"] <= 1 and plan["all_invalid"] == 0
+    # A way out has no subgoal, and such a model may have found nothing else.
+    assert ("z1_distance" in plan) == (plan["all_zero"] < 1)
     assert plan["config"]["horizons"] == [5, 10] and plan["config"]["candidates"] == 4
     assert plan["evaluations"] == 4 * 2 * 2 + 4 * 2 and 0 < plan["weight_sum"] < 1
     assert "objective" not in rows["actionplan"] and "all_zero" not in rows["zero-shot"]

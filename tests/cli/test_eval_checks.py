@@ -55,8 +55,8 @@ def test_what_is_refused_is_what_a_result_does_not_depend_on():
     for name in ("zero-shot", *PLANNING):
         recorded = set(planner_settings(domain, "gcbc", append_goal=True).used_by(name))
         free = set(OTHERS) - {"max_rows", "allow_extrapolation", "ghm_seed", "replan_every"}
-        # What one jump always was is in the names of its results, and nobody's to choose.
-        free -= {"tail"} if name == "gpi" else set()
+        # What one jump always was, and GGPI by definition, is recorded and nobody's to choose.
+        free -= {"tail"} if name in ("gpi", "ggpi") else set()
         assert {flag for flag in free if takes(name, flag)} - {"reward"} == recorded & free
 
 
@@ -88,6 +88,7 @@ TRACE = {"proposal": "trace", "precedents": DATA, "domain": "cube-2"}
          "--proposal bridge: bridges are ways through a maze, and cube-2 is none.*cube.*trace"),
         (TRACE | {"precedents": None}, "--proposal trace: needs --precedents DATA"),
         ({"rounds": ("8by2",), "search": "elimination"}, "--rounds 8by2: must be CANDIDATESxCH"),
+        ({"rounds": ("4x0",), "search": "elimination"}, "--rounds 4x0: must have at least one can"),
     ],
 )  # fmt: skip
 def test_a_flag_that_another_leaves_without_effect_is_refused(asked, text):

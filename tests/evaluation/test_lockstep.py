@@ -1,12 +1,13 @@
 import dataclasses
 
+import gymnasium
 import numpy as np
 import pytest
 from own_domain import LINE, LineDomain
 
 from jumpyworld import domains
 from jumpyworld.errors import ConfigError, JumpyError
-from jumpyworld.evaluation.lockstep import Lockstep
+from jumpyworld.evaluation.lockstep import Lockstep, _bounds
 
 
 @pytest.mark.parametrize("alias", ["pointmaze-medium", "antmaze-medium"])
@@ -23,6 +24,19 @@ def test_lockstep_is_each_environment_by_itself(alias):
         np.testing.assert_array_equal(goals[i], np.float32(info["goal"]))
         alone = [observation, *(env.step(a[i])[0] for a in actions)]
         np.testing.assert_array_equal(np.float32(alone), [t[i] for t in together])
+
+
+def test_only_boxes_bound_actions():
+    class Boxed:
+        action_space = gymnasium.spaces.Box(-2.0, 0.5, (2,), np.float32)
+
+    class Other:
+        action_space = gymnasium.spaces.Discrete(7)
+
+    far = np.asarray([5.0, -5.0], np.float32)
+    clipped = np.clip(far, *_bounds(Boxed()))
+    assert clipped.dtype == np.float32 and clipped.tolist() == [0.5, -2.0]
+    np.testing.assert_array_equal(np.clip(far, *_bounds(Other())), far)
 
 
 def test_a_finished_episode_stands_still_and_keeps_its_success():

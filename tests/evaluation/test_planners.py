@@ -102,7 +102,10 @@ def test_who_takes_what():
     assert takes("gpi", "horizons", gpi_chain=True) and not takes("gpi", "horizons")
     for name in ("zero-shot", *PLANNING):
         fields = planner_settings(MEDIUM, "gcbc").used_by(name)
-        assert all(takes(name, field) for field in fields if (name, field) != ("gpi", "tail"))
+        told = {"tail"} if name in ("gpi", "ggpi") else set()  # what it is, and nobody's choice
+        assert all(takes(name, field) for field in set(fields) - told)
+    assert takes("gpi", "horizons", proposal="bridge")
+    assert not takes("gpi", "horizons", proposal="goal") and "ggpi" not in takers("tail")
 
 
 def test_a_single_jump_has_no_tail():
@@ -114,6 +117,38 @@ def test_a_single_jump_has_no_tail():
     assert settings.used_by("gpi")["tail"] == "truncate"
     chain = dataclasses.replace(absorb, gpi_chain=True)
     assert chain.used_by("gpi")["tail"] == "absorb"
+
+
+class Trained(Drift):
+    gamma_max: float = eqx.field(static=True, default=0.996)
+
+
+def test_a_row_says_what_gpi_and_ggpi_really_planned_with():
+    settings = planner_settings(MEDIUM, "gcbc")
+    gpi = make_planner("gpi", settings, Hierarchy(), ghm=Trained())
+    assert settings.used_by("gpi", Trained())["discount"] == 0.996
+    np.testing.assert_allclose(gpi.betas, [0.996], rtol=1e-6)
+    assert settings.used_by("gpi", Drift())["discount"] == 0.999
+    assert settings.used_by("compplan", Trained())["discount"] == 0.999
+    ggpi = make_planner("ggpi", settings, Hierarchy(), ghm=Trained())
+    assert settings.used_by("ggpi", Trained())["tail"] == "absorb"
+    assert float(ggpi.weights.sum()) == pytest.approx(1)
+
+
+class Layered(Drift):
+    dtype: str = eqx.field(static=True, default="float32")
+
+    def with_inner_layers(self, dtype):
+        return Layered(dtype=jnp.dtype(dtype).name)
+
+
+def test_actionplan_has_the_precision_of_the_others():
+    settings = planner_settings(MEDIUM, "gcbc", precision="bf16")
+    planner = make_planner("actionplan", settings, Hierarchy(), world_model=Layered())
+    assert planner.repertoire.model.world_model.dtype == "bfloat16"
+    assert settings.used_by("actionplan")["precision"] == "bf16"
+    with pytest.raises(ConfigError, match="Drift has no layers to round"):
+        make_planner("actionplan", settings, Hierarchy(), world_model=Drift())
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,21 @@ def test_a_domain_that_no_registry_knows_is_evaluated_like_any_other():
     assert evaluate(LINE, Still(), episodes=1, workers=1).mean == 0.0
 
 
+class Leaper:
+    """Asks for actions far beyond the bounds; a point that moved by them would fly over walls."""
+
+    def sample(self, key, states, goals):
+        return 5.0 * (goals - states)
+
+
+def test_actions_beyond_the_bounds_are_clipped_for_policies_as_for_planners(run):
+    policy, planner = (
+        run(actor, tasks=None, max_steps=20) for actor in (Leaper(), ZeroShot(Leaper()))
+    )
+    assert policy.mean == 0.0
+    np.testing.assert_array_equal(policy.steps, planner.steps)
+
+
 def test_a_scripted_policy_solves_every_task_and_a_random_one_none(run, policy):
     solved = run(policy, tasks=None, max_steps=250)
     assert solved.mean == 1.0 and solved.task_ids == (1, 2, 3, 4, 5)
@@ -199,7 +214,8 @@ def test_an_action_that_is_none_is_an_error_and_no_failure(run):
 
 @pytest.mark.parametrize(
     "asked", [{"episodes": 0}, {"tasks": (6,)}, {"tasks": ()}, {"tasks": (1, 1)},
-              {"max_steps": 0}, {"replan_every": 0}, {"seed": -1}, {"seed": 0.5}],
+              {"max_steps": 0}, {"replan_every": 0}, {"seed": -1}, {"seed": 0.5},
+              {"episodes": 2.5}, {"max_steps": 2.5}, {"replan_every": 1.5}],
 )  # fmt: skip
 def test_numbers_out_of_range_are_refused(asked, run, policy):
     with pytest.raises(ConfigError, match=next(iter(asked))):

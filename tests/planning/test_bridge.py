@@ -239,10 +239,10 @@ def test_planners_by_name_bridge_at_their_own_discounts(key):
     chain = dataclasses.replace(settings, gpi_chain=True)
     for name, told in (("compplan", settings), ("gpi", settings), ("gpi", chain), ("ggpi", chain)):
         planner = make_planner(name, told, Still(), ghm=Believer(), places=places)
-        made = planner.proposal.inner if name == "gpi" and told.gpi_chain else planner.proposal
+        made = planner.proposal.inner if name == "gpi" else planner.proposal
         assert isinstance(made, BridgeProposal) and float(made.patience) == 0.5
-        own = np.asarray(told.horizons if name == "compplan" else 1 / (1 - planner.betas))
-        wanted = BridgeProposal(places, own, 4, patience=0.5, stride=0.5)
+        # Planners differ in how they judge, and not in what they are proposed.
+        wanted = BridgeProposal(places, told.horizons, 4, patience=0.5, stride=0.5)
         np.testing.assert_array_equal(made.jumps_to, wanted.jumps_to)
         plan = planner(key, np.zeros(2), Task(is_there, np.ones(2)))
         assert np.isfinite(plan.z).all() and plan.candidates.shape[0] == 4
@@ -250,6 +250,17 @@ def test_planners_by_name_bridge_at_their_own_discounts(key):
     assert isinstance(
         make_planner("gpi", chain, Still(), ghm=Believer(), places=places).proposal, OneZProposal
     )
+    asks = {"task": Task(is_there, np.ones(2)), "state": jnp.zeros(2)}
+    drawn = {
+        name: planner.proposal.sample(key, planner._question(**asks))
+        for name in ("compplan", "gpi", "ggpi")
+        for planner in [make_planner(name, settings, Still(), ghm=Believer(), places=places)]
+    }
+    np.testing.assert_array_equal(drawn["gpi"], drawn["compplan"][:, :1])
+    np.testing.assert_array_equal(drawn["ggpi"], drawn["compplan"])
+    for name in ("gpi", "ggpi"):
+        assert settings.used_by(name)["proposal_horizons"] == (5, 4, 4)
+    assert "proposal_horizons" not in settings.used_by("compplan")
     believing = dataclasses.replace(settings, refuse=False)
     planner = make_planner("compplan", believing, Still(), ghm=Believer(), places=places)
     assert planner.repertoire.precedents is None

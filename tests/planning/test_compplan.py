@@ -232,6 +232,15 @@ def test_gpi_and_ggpi_set_horizons_and_nothing_else(mdp):
     np.testing.assert_allclose(ggpi.betas, [0.63, 0.63, 0.9], rtol=1e-6)
     ratio = (0.9 - 0.63) / 0.37
     np.testing.assert_allclose(ggpi.weights, [0.1 / 0.37, ratio * 0.1 / 0.37, ratio**2], rtol=1e-5)
+    # The last policy is never left, though the model is not asked beyond what it was trained for.
+    beyond = GGPI(
+        Trained(), ConstantAction(), alpha=0.5, num_segments=3, discount=0.9, proposal=many
+    )
+    np.testing.assert_allclose(beyond.betas, [0.45, 0.45, 0.8], rtol=1e-6)
+    ratio = (0.9 - 0.45) / 0.55
+    closed = [0.1 / 0.55, ratio * 0.1 / 0.55, ratio**2]
+    np.testing.assert_allclose(beyond.weights, closed, rtol=1e-5)
+    assert float(beyond.weights.sum()) == pytest.approx(1)
     for discount in (0, 1, 2, 5, float("nan"), None):
         with pytest.raises(ConfigError, match=f"discount={discount}: must"):
             GPI(Trained(), ConstantAction(), discount=discount, proposal=one)

@@ -15,10 +15,14 @@ from beeline import GOAL, Toward, drifting, near
 from jumpyworld import domains
 from jumpyworld.errors import ConfigError, JumpyError, PlanError
 from jumpyworld.planning import (
+    GGPI,
     AbstractPlanner,
+    ActionPlan,
+    CompPlan,
     Elimination,
     GoalProposal,
     ListProposal,
+    Memory,
     MixtureProposal,
     Task,
     UnconditionalProposal,
@@ -183,6 +187,14 @@ def test_between_plans_nothing_is_executed_that_is_not_finite(key):
         sound.follow_batch(key, states, plans)
 
 
+def remembered(count, width=2):
+    return Memory(jnp.zeros((count, 2, width)), jnp.ones((), bool))
+
+
+def twisted(states, goal):
+    return jax.lax.complex(states[..., 0], states[..., 0])
+
+
 @pytest.mark.parametrize(
     ("ask", "named"),
     [
@@ -228,6 +240,21 @@ def test_between_plans_nothing_is_executed_that_is_not_finite(key):
             lambda p, k: p.batch(k[None], np.zeros((2, 2)), Task(near, np.zeros((2, 2)))),
             "keys: 1 for a batch of 2 states",
         ),
+        # As many goals as a candidate has chains: each would be judged by its own.
+        (lambda p, k: p(k, np.zeros(2), goal_task(POINT, np.zeros((4, 2)))), "one state has one"),
+        (lambda p, k: p(k, np.zeros(2), goal_task(POINT, np.zeros((1, 2)))), "one state has one"),
+        (lambda p, k: p.follow(k, np.zeros(2), None), "plan=None: must be a Plan"),
+        (lambda p, k: p(k, np.zeros(2), Task(near, GOAL), "x"), "memory='x': must be the memory"),
+        (lambda p, k: p(k, np.zeros(2), Task(near, GOAL), remembered(1)), "memory of shape"),
+        (
+            lambda p, k: drifting(warm_start=2)(k, np.zeros(2), Task(near, GOAL), remembered(1)),
+            r"memory of shape \(1, 2, 2\): is of another planner.* warm_start=2",
+        ),
+        (
+            lambda p, k: drifting(warm_start=1)(k, np.zeros(2), Task(near, GOAL), remembered(1, 3)),
+            r"memory of shape \(1, 2, 3\)",
+        ),
+        (lambda p, k: p(k, np.zeros(2), Task(twisted, GOAL)), "reward: must be real numbers"),
         (
             lambda p, k: ZeroShot(Constant(0.0))(k, np.zeros(2), Task(near, np.zeros((2, 2)))),
             r"ZeroShot: goal of shape \(2, 2\)",
@@ -252,6 +279,11 @@ def test_a_reward_of_another_shape_is_refused(key):
         planner(key, np.zeros(2), Task(near))
 
 
+def ggpi(**asked):
+    settings = {"alpha": 0.5, "num_segments": 2, "discount": 0.9, **asked}
+    return GGPI(Short(), Raises(), proposal=GoalProposal(4), **settings)
+
+
 @pytest.mark.parametrize(
     ("make", "named"),
     [
@@ -270,12 +302,33 @@ def test_a_reward_of_another_shape_is_refused(key):
         (lambda: drifting(proposal=ListProposal(np.full((1, 2, 2), np.nan))), "finite"),
         (lambda: drifting(proposal=MixtureProposal(())), "proposes nothing"),
         (lambda: drifting(model=Short()), "beyond the 5 steps"),
+        (lambda: drifting(search="uniform"), "search='uniform': must be a Uniform"),
+        (lambda: CompPlan(Short(), Raises(), horizons=(4,), discount=0.95, proposal=None), "None"),
+        (lambda: drifting(margin="a", include_base=True), "margin=a: must be a finite number"),
+        (lambda: drifting(margin=float("inf"), include_base=True), "margin=inf: must be a finite"),
+        (lambda: drifting(margin=float("nan"), include_base=True), "margin=nan: must be a finite"),
+        (lambda: GoalProposal(2.5), r"GoalProposal: number=2\.5; must be a whole number"),
+        (lambda: GoalProposal("8"), "GoalProposal: number=8; must be a whole number"),
+        (
+            lambda: ActionPlan(Short(), Raises(), discount=0.9, action_horizon=2.5),
+            r"zon=2\.5: must",
+        ),
+        (lambda: ggpi(num_segments=2.5), r"num_segments=2\.5: must be a whole number"),
+        (lambda: ggpi(alpha="a"), "alpha=a: must be a number"),
+        (lambda: Elimination(((4,),)), r"rounds=\(\(4,\),\): must be pairs"),
+        (lambda: Elimination(None), "rounds=None: must be pairs"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(make, named):
     with pytest.raises(ConfigError, match=named) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+def test_mixtures_are_of_one_width(key):
+    mixed = MixtureProposal((GoalProposal(4), ListProposal(np.ones((4, 2, 5)))))
+    with pytest.raises(ConfigError, match=r"MixtureProposal: z of widths \[2, 5\]"):
+        drifting(proposal=mixed)(key, np.zeros(2), Task(near, GOAL))
 
 
 class Short(eqx.Module):

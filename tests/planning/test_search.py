@@ -17,7 +17,7 @@ from jumpyworld.planning import (
     fast_search,
 )
 from jumpyworld.planning.search import Pool
-from jumpyworld.planning.standing import best_first
+from jumpyworld.planning.standing import best_first, best_of
 
 
 class NoAction(eqx.Module):
@@ -116,6 +116,47 @@ def test_what_is_not_finite_never_wins(bad, key):
     assert not np.isfinite(plan.candidate_values[:3]).any()
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_none_of_which_is_finite_are_not_zero(bad, key):
+    def reward(states, goal):
+        return jnp.full(states.shape[:-1], bad, states.dtype)
+
+    aim = Task(reward, goal=np.full(1, 0.5), aim=True)
+    plan = bandit([0.1, 0.9], Uniform(4), warm_start=1)(key, np.zeros(1), aim)
+    assert bool(plan.all_invalid) and not bool(plan.all_zero) and np.isnan(plan.value)
+    assert plan.invalid == 4 and plan.chosen == -1 and plan.z == 0.5
+    assert not bool(plan.memory.valid)
+    other = bandit([0.1, 0.9], Uniform(4), when_all_zero="candidate")(key, np.zeros(1), aim)
+    assert bool(other.all_invalid) and other.chosen == 0 and other.z == np.float32(0.1)
+    fine = bandit([0.0, 0.0], Uniform(4))(key, np.zeros(1), Task(heads_with_goal, aim.goal))
+    assert bool(fine.all_zero) and not bool(fine.all_invalid) and fine.value == 0
+
+
+def test_one_broken_environment_does_not_lose_the_others(key):
+    """Its candidates are NaN themselves: whatever ``when_all_zero`` says, the base policy acts."""
+
+    def reward(states, goal):
+        return jnp.where(goal[0] > 0, jnp.nan, states[..., 0])
+
+    planner = bandit([0.1, 0.9], Uniform(64), when_all_zero="candidate")
+    broken = eqx.tree_at(lambda p: p.proposal.z, planner, planner.proposal.z * jnp.nan)
+    goals, keys, states = np.asarray([[0.0], [1.0]]), jax.random.split(key, 2), np.zeros((2, 1))
+    plans = planner.batch(keys, states, Task(reward, goals, aim=True))
+    assert plans.all_invalid.tolist() == [False, True] and plans.all_zero.tolist() == [False, False]
+    assert plans.chosen.tolist() == [1, 0] and np.isfinite(plans.action).all()
+    plans = broken.batch(keys, states, Task(reward, goals, aim=True))
+    assert plans.chosen.tolist() == [-1, -1] and np.isfinite(plans.z).all()
+    assert np.isnan(plans.value).all() and plans.all_invalid.all()
+
+
+def test_where_the_last_round_breaks_those_before_it_are_chosen_from(key):
+    """A pool by hand: the two of the last round met NaN there."""
+    totals, spent = jnp.asarray([jnp.nan, 2.0, jnp.nan]), jnp.asarray([[4, 4, 4], [4, 0, 4]])
+    alive, nobody = jnp.asarray([True, False, True]), jnp.zeros(3, bool)
+    pool = Pool(jnp.zeros((3, 1, 1)), jnp.zeros((3, 1)), totals, spent, alive, nobody)
+    assert best_of(pool, 0.0)[0] == 1
+
+
 def test_rounds_may_be_a_list(key):
     """As JSON and most users write them; what is compiled needs something hashable."""
     planner = bandit([0.1, 0.9], Elimination([[2, 8], (1, 8)]))
@@ -134,6 +175,24 @@ def test_budgets_stop_between_rounds_and_say_what_was_spent(key):
     np.testing.assert_array_equal(hasty.spent.sum(1), [32, 0, 0])
     assert int(hasty.evaluations) == 32 and int(whole.evaluations) == 96
     assert float(hasty.value) == np.asarray(hasty.candidate_values).max()
+
+
+@pytest.mark.parametrize("settings", [{}, {"common_noise": True}, {"fresh": 16}])
+def test_budgets_stop_between_the_candidates_of_a_uniform_search(settings, key):
+    planner = bandit(np.linspace(0.1, 0.9, 11), Uniform(8, **settings))
+    whole = planner(key, np.zeros(1), TASK)
+    slow = planner(key, np.zeros(1), TASK, budget_ms=1e9)
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(slow), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    hasty = planner(key, np.zeros(1), TASK, budget_ms=0)
+    # An eighth of the candidates, rounded up, and no fresh chains.
+    assert hasty.spent.sum() == 2 * 8 and int(hasty.evaluations) == 16 and hasty.chosen in (0, 1)
+    np.testing.assert_array_equal(hasty.candidate_values[:2], whole.candidate_values[:2])
+    assert np.isnan(hasty.candidate_values[2:]).all() and hasty.invalid == 0
+    fresh = settings.get("fresh", 0)
+    assert whole.spent.sum() == 11 * 8 + fresh == int(whole.evaluations)
+    if fresh:
+        assert whole.spent.shape == (2, 11) and whole.spent[1, int(whole.chosen)] == fresh
 
 
 def test_a_margin_keeps_the_base_policy_unless_another_is_clearly_better(key):

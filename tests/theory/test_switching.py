@@ -208,3 +208,31 @@ def test_the_value_of_a_chain_is_the_weighted_sum():
     np.testing.assert_allclose(
         sequence_value(rewards, jnp.asarray([0.5, 0.3, 0.1])), [0.7, 0.1], rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16, np.float32, np.float64])
+def test_no_precision_lets_a_horizon_be_longer_or_a_weight_exceed_one(dtype):
+    """A beta may be the discount as its dtype rounds it; the next number up is refused."""
+    for discount in (0.9, 0.99, 0.995, 0.999):
+        rounded = np.asarray(discount, dtype)
+        if rounded == 1:
+            continue  # in eight bits there is no such discount
+        for tail in ("truncate", "absorb"):
+            weights = gsp_weights(rounded[None], discount, tail)
+            assert weights.dtype == rounded.dtype
+            assert 0.5 < float(weights.astype(np.float64)[0]) <= 1
+        beyond = np.asarray(1 - 1 / (2 / (1 - discount)), dtype)
+        if beyond > rounded and beyond < 1:
+            with pytest.raises(ConfigError, match=r"horizons: .* steps .* is longer than the"):
+                gsp_weights(beyond[None], discount)
+    with pytest.raises(ConfigError, match="horizons: 20"):
+        gsp_weights(np.float16([0.9995]), 0.999)
+
+
+def test_lists_are_taken_as_arrays():
+    np.testing.assert_allclose(effective_discounts([0.1, 0.2], 0.9), [0.81, 0.72])
+    np.testing.assert_allclose(switching_probabilities([0.81, 0.72], 0.9), [0.1, 0.2])
+    with pytest.raises(ConfigError, match=r"alphas=.*: must be numbers"):
+        effective_discounts(["a"], 0.9)
+    with pytest.raises(ConfigError, match="discount=2"):
+        effective_discounts([0.1], 2)

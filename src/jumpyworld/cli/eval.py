@@ -106,7 +106,7 @@ class Eval:
     margin: float = 0.0
     """By which share more than the last plan another must be worth to be chosen."""
     tail: Literal["truncate", "absorb"] = "truncate"
-    """What the weights do with the time after the last segment."""
+    """What the weights do with the time after the last segment (ggpi always absorbs it)."""
     objective: Literal["q", "v"] = "q"
     """Score a first action and execute it, or average over first actions."""
     when_all_zero: Literal["base", "candidate"] = "base"
@@ -274,7 +274,7 @@ class Eval:
                 model = models["world_model" if name == "actionplan" else "ghm"]
                 who["model"] = model.fingerprint[:16]
                 who["replan_every"] = every
-                who |= settings.used_by(name)
+                who |= settings.used_by(name, model.model)
                 who |= {} if self.reward == "count" else {"reward": self.reward}
                 who |= {} if name == "actionplan" else precedents
             contenders.append((Contender(name, who, episodes), planner))

@@ -40,6 +40,8 @@ def read_rounds(words: tuple[str, ...]) -> tuple[tuple[int, int], ...] | None:
         count, sign, samples = word.partition("x")
         if not (sign and count.isdecimal() and samples.isdecimal()):
             raise ConfigError(f"--rounds {word}: must be CANDIDATESxCHAINS, such as 256x16")
+        if not int(count) or not int(samples):
+            raise ConfigError(f"--rounds {word}: must have at least one candidate and one chain")
         rounds.append((int(count), int(samples)))
     return tuple(rounds) or None
 
@@ -109,7 +111,8 @@ def _not_taken(flags: "Eval") -> Iterator[tuple[str, str]]:
 
     for field in dataclasses.fields(flags):
         name = field.name
-        if any(takes(planner, name, gpi_chain=flags.gpi_chain) for planner in flags.planner):
+        how: dict[str, Any] = {"gpi_chain": flags.gpi_chain, "proposal": flags.proposal}
+        if any(takes(planner, name, **how) for planner in flags.planner):
             continue
         others = [planner for planner in takers(name) if planner not in flags.planner]
         why = f"on {_either(flags.planner, 'and')}; it is for --planner {_either(others)}"

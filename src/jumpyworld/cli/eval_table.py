@@ -21,7 +21,9 @@ def print_table(rows: list[dict[str, Any]], width: int | None = None) -> None:
     width = width or (None if sys.stdout.isatty() else 200)
     console = Console(highlight=False, markup=False, emoji=False, width=width)
     parts = [[_tasks(row) for row in rows], [_success(row) for row in rows]]
-    parts.append([_planning(row) for row in rows])
+    # Nobody should have to read a column of zeros about what should never happen.
+    broken = any(row.get("all_invalid") for row in rows)
+    parts.append([_planning(row) + (_invalid(row) if broken else []) for row in rows])
     if console.width >= _WIDE:
         parts = [[list(itertools.chain(*own)) for own in zip(*parts, strict=True)]]
     for cells in parts:
@@ -60,6 +62,10 @@ def _planning(row: dict[str, Any]) -> Cells:
         ("to z1", f"{row['z1_distance']:.3g}" if "z1_distance" in row else "-"),
         ("z1 reached", _percent(row.get("z1_reached"))),
     ]
+
+
+def _invalid(row: dict[str, Any]) -> Cells:
+    return [("invalid", _percent(row.get("all_invalid")))]
 
 
 def _interval(ends: list[float] | None, sign: Literal["+", "-"] = "-") -> str:

@@ -28,11 +28,15 @@ class Decisions:
 
     Attributes:
         plans: plans made.
-        plan_ms: time of a plan per environment of a batched call, in ms, after warm-up.
-        batch_ms: time of a batched call in ms, after warm-up.
-        batch: environments of a batched call.
+        plan_ms: time of a plan in ms: that of all batched calls after warm-up, divided by the plans
+            they made. Places of a batch that no running episode needs cost time and are no plans.
+        batch_ms: mean time of a batched call in ms, after warm-up.
+        batch: environments of a batched call, needed or not.
         all_zero: share of plans in which no candidate found any reward.
+        all_invalid: share of plans in which no candidate has a finite value.
         dithering: share of plans whose z_1 is farther than ``jump`` from that of the plan before.
+            Here and below only plans count that follow a candidate, and not those that are a way
+            out.
         jump: that distance.
         z1_distance: mean distance from the state to z_1.
         z1_reached: share of plans whose z_1 was reached within the first horizon; see ``arrivals``.
@@ -46,6 +50,7 @@ class Decisions:
     batch_ms: float | None
     batch: int
     all_zero: float
+    all_invalid: float
     dithering: float | None
     jump: float
     z1_distance: float | None
@@ -70,10 +75,13 @@ class DecisionLog:
         """
         self._domain = domain
         self._jump = JUMP_TOLERANCES * domain.tolerance if jump is None else jump
-        self._sums = dict.fromkeys(("all_zero", "evaluations", "invalid", "weight_sum"), 0.0)
+        self._sums = dict.fromkeys(
+            ("all_zero", "all_invalid", "evaluations", "invalid", "weight_sum"), 0.0
+        )
         self._plans, self._batch = 0, 0
         self._seconds: list[float] = []
-        self._distances, self._jumps, self._pairs = 0.0, 0, 0
+        self._timed = 0
+        self._distances, self._found, self._jumps, self._pairs = 0.0, 0, 0, 0
         self._last: dict[int, np.ndarray] = {}
         self._arrivals = Arrivals(domain, first_horizon)
 
@@ -83,13 +91,20 @@ class DecisionLog:
         self._arrivals.begin(environments)
 
     @contextmanager
-    def timing(self, size: int, *, warm: bool) -> Iterator[None]:
-        """Time a batched call for ``size`` environments; one that is not warm may compile."""
+    def timing(self, size: int, plans: int, *, warm: bool) -> Iterator[None]:
+        """Time a batched call.
+
+        Args:
+            size: environments of the call.
+            plans: those of them whose episodes still run.
+            warm: whether nothing can be compiled in it; only then does it count.
+        """
         start = time.perf_counter()
         yield
         self._batch = size
         if warm:
             self._seconds.append(time.perf_counter() - start)
+            self._timed += plans
 
     def add(
         self, step: int, rows: Int[np.ndarray, " C"], states: Float[np.ndarray, "C d"], plans: Plan
@@ -108,12 +123,17 @@ class DecisionLog:
         z = np.asarray(plans.z)[:, 0]
         if z.shape[-1] != self._domain.observation_dim:
             return  # z is no state here, and has no place
-        self._arrivals.plan(step, rows, z, np.asarray(plans.chosen) >= 0)
-        self._distances += float(self._gap(z, states).sum())
-        for row, subgoal in zip(rows.tolist(), z, strict=True):
-            if row in self._last:
+        found = np.asarray(plans.chosen) >= 0
+        self._arrivals.plan(step, rows, z, found)
+        self._distances += float(self._gap(z[found], states[found]).sum())
+        self._found += int(found.sum())
+        for row, subgoal, follows in zip(rows.tolist(), z, found.tolist(), strict=True):
+            last = self._last.pop(row, None)
+            if not follows:
+                continue  # a way out has no subgoal
+            if last is not None:
                 self._pairs += 1
-                self._jumps += bool(self._gap(subgoal, self._last[row]) > self._jump)
+                self._jumps += bool(self._gap(subgoal, last) > self._jump)
             self._last[row] = subgoal
 
     def see(self, step: int, rows: Int[np.ndarray, " R"], states: Float[np.ndarray, "R d"]) -> None:
@@ -127,16 +147,16 @@ class DecisionLog:
     def summary(self) -> Decisions:
         """Return the means."""
         plans = max(self._plans, 1)
-        batch_ms = 1e3 * float(np.mean(self._seconds)) if self._seconds else None
+        all_ms = 1e3 * float(np.sum(self._seconds))
         means = {name: value / plans for name, value in self._sums.items()}
         return Decisions(
             plans=self._plans,
-            plan_ms=None if batch_ms is None else batch_ms / max(self._batch, 1),
-            batch_ms=batch_ms,
+            plan_ms=all_ms / self._timed if self._timed else None,
+            batch_ms=all_ms / len(self._seconds) if self._seconds else None,
             batch=self._batch,
             dithering=self._jumps / self._pairs if self._pairs else None,
             jump=self._jump,
-            z1_distance=self._distances / plans if self._last else None,
+            z1_distance=self._distances / self._found if self._found else None,
             z1_reached=self._arrivals.share,
             **means,
         )

@@ -102,7 +102,8 @@ class Lockstep:
         """Take one control step in every environment whose episode goes on.
 
         Args:
-            actions: [E, da], within [-1, 1]; rows of finished episodes are ignored.
+            actions: [E, da]; those beyond the bounds of the environment's box are clipped to it,
+                rows of finished episodes are ignored.
 
         Returns:
             Observations float32 [E, d], and whether the last step of each succeeded, bool [E].
@@ -162,6 +163,7 @@ def _work(pipe, domain: Domain, memory, shapes, rows, terminate_at_goal: bool) -
     arrays = _views(memory, shapes)
     try:
         envs = [domain.make_env(0, terminate_at_goal=terminate_at_goal) for _ in rows]
+        bounds = [_bounds(env) for env in envs]
     except Exception as error:  # told to the parent as soon as it asks for something
         with contextlib.suppress(EOFError, OSError):
             pipe.recv_bytes()
@@ -185,7 +187,9 @@ def _work(pipe, domain: Domain, memory, shapes, rows, terminate_at_goal: bool) -
 
     def step(i: int) -> None:
         row = rows[i]
-        observation, _, terminated, _, info = envs[i].step(arrays["actions"][row].copy())
+        # Some environments take any action: a point that moves by it would jump over walls.
+        action = np.clip(arrays["actions"][row], *bounds[i])
+        observation, _, terminated, _, info = envs[i].step(action)
         arrays["observations"][row] = observation
         arrays["success"][row] = float(info["success"])
         running[i] = not terminated
@@ -193,6 +197,13 @@ def _work(pipe, domain: Domain, memory, shapes, rows, terminate_at_goal: bool) -
     # A parent that closes its end, perhaps before the answer, wants nothing more.
     with contextlib.suppress(EOFError, OSError):
         _serve(pipe, reset, step, running)
+
+
+def _bounds(env: Any) -> tuple[Any, Any]:
+    """Return the least and the largest action; infinite where the space is no box."""
+    space = env.action_space
+    low, high = getattr(space, "low", None), getattr(space, "high", None)
+    return (-np.inf, np.inf) if low is None or high is None else (low, high)
 
 
 def _serve(pipe, reset, step, running: list[bool]) -> None:

@@ -8,7 +8,6 @@ result row records, and what two runs are compared by.
 """
 
 import dataclasses
-import functools
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +23,7 @@ from jumpyworld.planning import (
     BridgeProposal,
     CompPlan,
     Elimination,
+    FirstProposal,
     GoalProposal,
     HighLevelProposal,
     MixtureProposal,
@@ -39,7 +39,7 @@ from jumpyworld.planning import (
 )
 from jumpyworld.planning.bridge import PATIENCE
 from jumpyworld.planning.bridge import STRIDE as BRIDGE_STRIDE
-from jumpyworld.planning.compplan import MakeProposal
+from jumpyworld.planning.gpi import gpi_discount
 from jumpyworld.planning.gsp import as_discount, discounts_of_horizons
 from jumpyworld.planning.trace import STRIDE as TRACE_STRIDE
 
@@ -55,10 +55,12 @@ _OWN: dict[str, tuple[PlannerName, ...]] = {
     "alpha": ("ggpi",),
     "gpi_chain": ("gpi",),
     "action_horizon": ("actionplan",),
+    # GGPI's last policy is never left, by definition.
+    "tail": ("compplan", "gpi", "actionplan"),
     "world_model": ("actionplan",),
 }
 _OF_ALL_PLANNING = (
-    "discount", "candidates", "tail", "solver", "ode_steps", "when_all_zero", "max_rows",
+    "discount", "candidates", "solver", "ode_steps", "precision", "when_all_zero", "max_rows",
     "replan_every", "reward", "ghm_seed",
 )  # fmt: skip
 _OF_COMPOSING = ("ghm", "precedents", "precedent_share")
@@ -78,9 +80,13 @@ def takers(name: str) -> tuple[PlannerName, ...]:
     return COMPOSING if composing else ("zero-shot", *PLANNING)
 
 
-def takes(planner: str, name: str, *, gpi_chain: bool = False) -> bool:
-    """Say whether a planner is among ``takers``; GPI without its chain has but one segment."""
-    of_chains = ("horizons", "allow_extrapolation", "tail")
+def takes(planner: str, name: str, *, gpi_chain: bool = False, proposal: str | None = None) -> bool:
+    """Say whether a planner is among ``takers``; GPI without its chain has but one segment.
+
+    Where candidates are made of the data, GPI's are the first of CompPlan's horizons all the same.
+    """
+    of_chains = {"horizons", "allow_extrapolation", "tail"}
+    of_chains -= {"horizons"} if proposal in STRIDES else set()
     idle = planner == "gpi" and not gpi_chain and name in of_chains
     return planner in takers(name) and not idle
 
@@ -104,10 +110,11 @@ class PlannerSettings:
         samples: chains N of each candidate, for ``uniform``.
         rounds: (count, samples) of each round, for ``elimination``; None for ``fast_search``'s.
         objective: ``q`` or ``v``.
-        tail: ``truncate`` or ``absorb``.
+        tail: ``truncate`` or ``absorb``; GGPI always absorbs.
         solver: of the ODE; the model's own by default.
         ode_steps: steps of the ODE; the model's own by default.
-        precision: of inner layers in chains, the model's and the policy's: ``fp32`` or ``bf16``.
+        precision: of inner layers in chains, the model's (or world model's) and the policy's:
+            ``fp32`` or ``bf16``.
         include_base: let the base policy's own sequence stand among the candidates.
         warm_start: sequences of the last plan that stand among them.
         margin: by which share another must be better to be chosen.
@@ -145,8 +152,13 @@ class PlannerSettings:
     max_rows: int = 2**16
     allow_extrapolation: bool = False
 
-    def used_by(self, planner: PlannerName) -> dict[str, Any]:
-        """Return the settings that a planner's decisions depend on, as plain values."""
+    def used_by(self, planner: PlannerName, model: Any = None) -> dict[str, Any]:
+        """Return the settings that a planner's decisions depend on, as plain values.
+
+        Args:
+            planner: which.
+            model: what it plans with; GPI does not look beyond what that was trained for.
+        """
         values = dataclasses.asdict(self)
         unused = {name for name in values if not takes(planner, name, gpi_chain=self.gpi_chain)}
         unused |= {"max_rows", "allow_extrapolation"}  # of the machine, and of what is permitted
@@ -159,6 +171,12 @@ class PlannerSettings:
         if planner == "gpi" and not self.gpi_chain:
             # One segment has no tail; the names of results have always said which.
             values["tail"], unused = "truncate", unused - {"tail"}
+            values["discount"] = gpi_discount(self.discount, model)
+        if planner == "ggpi":
+            values["tail"], unused = "absorb", unused - {"tail"}
+        if self.proposal in STRIDES and planner in ("gpi", "ggpi"):
+            # Their own horizons are others; candidates are those of CompPlan.
+            values["proposal_horizons"] = self.horizons
         return {name: value for name, value in values.items() if name not in unused}
 
 
@@ -234,6 +252,7 @@ def make_planner(
         "when_all_zero": settings.when_all_zero,
         "max_rows": settings.max_rows,
         "discount": settings.discount,
+        "precision": settings.precision,
     }
     if name == "actionplan":
         if world_model is None:
@@ -251,7 +270,6 @@ def make_planner(
     common |= {
         "base": whole,
         "places": places if settings.refuse else None,
-        "precision": settings.precision,
         "search": _search(settings),
         "objective": settings.objective,
         "include_base": settings.include_base,
@@ -263,18 +281,15 @@ def make_planner(
         return CompPlan(ghm, policy, horizons=settings.horizons, proposal=proposal, **common)
     if name == "gpi":
         if settings.gpi_chain:
-            chain = _one_z(proposal)
+            chain = OneZProposal(proposal)
             return GPI(ghm, policy, horizons=settings.horizons, proposal=chain, **common)
+        if settings.proposal in STRIDES:
+            proposal = FirstProposal(proposal, settings.horizons)
         return GPI(ghm, policy, proposal=proposal, **common)
+    common["tail"] = "absorb"
     discounts_of_horizons(settings.horizons)  # refuses those that are none
     alpha, segments = _alpha(settings), len(settings.horizons)
     return GGPI(ghm, policy, alpha=alpha, num_segments=segments, proposal=proposal, **common)
-
-
-def _one_z(proposal: AbstractProposal | MakeProposal) -> AbstractProposal | MakeProposal:
-    if isinstance(proposal, AbstractProposal):
-        return OneZProposal(proposal)
-    return lambda horizons: OneZProposal(proposal(horizons))
 
 
 def _search(settings: PlannerSettings) -> Uniform | Elimination:
@@ -285,19 +300,19 @@ def _search(settings: PlannerSettings) -> Uniform | Elimination:
 
 def _proposal(
     settings: PlannerSettings, policy: Any, places: Places | None, traces: Traces | None
-) -> AbstractProposal | MakeProposal:
+) -> AbstractProposal:
     number, to_goal = settings.candidates, settings.append_goal
     stride = STRIDES.get(settings.proposal, 1.0) if settings.stride is None else settings.stride
     if settings.proposal == "bridge":
         if places is None:
             raise ConfigError("places is missing: bridges are made of the data's jumps")
-        # Planners differ in their horizons, and bridges with them.
+        # Planners differ in their horizons and meet the same bridges: they differ in judgement.
         chosen = {"patience": settings.patience, "stride": stride}
-        return functools.partial(BridgeProposal, places, number=number, **chosen)
+        return BridgeProposal(places, settings.horizons, number, **chosen)
     if settings.proposal == "trace":
         if traces is None:
             raise ConfigError("traces is missing: they are what is proposed")
-        return functools.partial(TraceProposal, traces, number=number, stride=stride)
+        return TraceProposal(traces, settings.horizons, number, stride=stride)
     if settings.proposal == "goal":
         return GoalProposal(number, append_goal=to_goal)
     if settings.proposal == "unconditional":

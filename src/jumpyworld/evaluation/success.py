@@ -13,7 +13,6 @@ import functools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import jax
@@ -27,6 +26,7 @@ from jumpyworld.evaluation.decisions import DecisionLog, Decisions, Trace
 from jumpyworld.evaluation.lockstep import Lockstep
 from jumpyworld.evaluation.stats import mean_of_tasks
 from jumpyworld.planning import AbstractPlanner, Plan, RewardName, ZeroShot, decide, goal_task
+from jumpyworld.planning.inputs import check_whole
 
 # Environments in memory at once. A maze takes 2 MB, a scene with cubes 160 MB.
 MAZES_AT_ONCE, CUBES_AT_ONCE = 512, 128
@@ -97,7 +97,8 @@ def evaluate(
     Args:
         domain: where.
         actor: a planner; or a policy, which acts on batches [B, d] of states and goals in raw
-            units by ``sample(key, states, goals)``.
+            units by ``sample(key, states, goals)``; its actions are clipped to the environment's
+            bounds.
         episodes: per task.
         tasks: which tasks, from 1; all by default.
         seed: fixes all episodes.
@@ -117,6 +118,7 @@ def evaluate(
     """
     task_ids = tuple(range(1, domain.num_tasks + 1) if tasks is None else tasks)
     _check(domain, task_ids, episodes, max_steps, replan_every, seed)
+    # Environments clip actions to their own bounds, whoever acts.
     planner = actor if isinstance(actor, AbstractPlanner) else ZeroShot(actor, action_limit=None)
     jobs = [(task, episode) for task in task_ids for episode in range(episodes)]
     limit = max_steps or domain.max_episode_steps
@@ -259,7 +261,7 @@ class _Pilot:
         ask = {"step": t, "replan_every": self._every, "plans": held}
         if not planning:
             return np.asarray(decide(self._planner, keys, places, task, **ask)[0])
-        with self._log.timing(self._size, warm=self._warm or t > 0):
+        with self._log.timing(self._size, len(rows), warm=self._warm or t > 0):
             chosen, made = decide(self._planner, keys, places, task, **ask)
         made = jax.tree.map(lambda x: np.asarray(x)[: len(rows)], made)
         self._log.add(t, rows, states[rows], made)
@@ -296,10 +298,8 @@ def _check(
     known = range(1, domain.num_tasks + 1)
     if not tasks or len(set(tasks)) < len(tasks) or not set(tasks) <= set(known):
         raise ConfigError(f"tasks={tasks}: must be different ones of 1 to {domain.num_tasks}")
-    for name, value in (("episodes", episodes), ("replan_every", replan_every)):
-        if value < 1:
-            raise ConfigError(f"{name}={value}: must be at least 1")
-    if max_steps is not None and max_steps < 1:
-        raise ConfigError(f"max_steps={max_steps}: must be at least 1")
-    if not (isinstance(seed, Integral) and seed >= 0):
-        raise ConfigError(f"seed={seed}: must be a whole number, at least 0")
+    check_whole("episodes", episodes, 1)
+    check_whole("replan_every", replan_every, 1)
+    if max_steps is not None:
+        check_whole("max_steps", max_steps, 1)
+    check_whole("seed", seed, 0)

@@ -311,7 +311,8 @@ class _Builder:
 
 def _taken(cell: Cell, name: str, changes: Flags) -> bool:
     """Say whether a cell gets a change: ``jumpy eval`` refuses what its planner does not take."""
-    return takes(cell.planner or "", name, gpi_chain=bool(changes.get("gpi_chain")))
+    how = {"gpi_chain": bool(changes.get("gpi_chain")), "proposal": changes.get("proposal")}
+    return takes(cell.planner or "", name, **how)
 
 
 def fingerprints(stages: Sequence[Stage], out: Path) -> dict[str, str]:

@@ -27,6 +27,7 @@ from jumpyworld.planning.presets import PAPER, PlanningPreset, fast_search, plan
 from jumpyworld.planning.proposals import (
     AbstractProposal,
     BaseProposal,
+    FirstProposal,
     GoalProposal,
     HighLevelProposal,
     ListProposal,
@@ -52,6 +53,7 @@ __all__ = [
     "BridgeProposal",
     "CompPlan",
     "Elimination",
+    "FirstProposal",
     "GoalFeatures",
     "GoalProposal",
     "HighLevelProposal",

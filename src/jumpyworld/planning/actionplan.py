@@ -15,6 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.planning.compplan import CompPlan
+from jumpyworld.planning.inputs import check_whole
 from jumpyworld.planning.proposals import BaseProposal
 from jumpyworld.planning.repertoire import SampleActions
 from jumpyworld.planning.search import Search, Uniform
@@ -39,6 +40,18 @@ class OneStep(eqx.Module):
     def solver(self) -> str:
         """The world model's solver."""
         return getattr(self.world_model, "solver", "euler")
+
+    def with_inner_layers(self, dtype: Any) -> "OneStep":
+        """Return this with the inner layers of its world model in a dtype.
+
+        Raises:
+            ConfigError: that has none.
+        """
+        change: Any = getattr(self.world_model, "with_inner_layers", None)
+        if change is None:
+            name = type(self.world_model).__name__
+            raise ConfigError(f"precision='bf16': {name} has no layers to round")
+        return OneStep(change(dtype), self.gamma_max)
 
     def sample(
         self, key: PRNGKeyArray, states: Array, actions: Array, z: Any, gamma: Any, **options: Any
@@ -77,8 +90,7 @@ class ActionPlan(CompPlan):
             search: one rollout of each candidate by default; with more they share the first action.
             settings: CompPlan's.
         """
-        if action_horizon < 1:
-            raise ConfigError(f"action_horizon={action_horizon}: must be at least 1")
+        check_whole("action_horizon", action_horizon, 1)
         super().__init__(
             OneStep(world_model),
             policy,

@@ -74,6 +74,12 @@ class AbstractPlanner(eqx.Module):
     def check_widths(self, state_width: int, task: Task) -> None:
         """Raise PlanError where a state or goal cannot be what the planner's parts expect."""
 
+    def check_memory(self, memory: Any, environments: tuple[int, ...]) -> None:
+        """Raise PlanError where a memory cannot be gone on from; ``environments`` is its batch."""
+        del environments
+        if not isinstance(memory, Memory):
+            raise PlanError(f"memory={memory!r}: must be the memory of a plan")
+
     def remember(self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task) -> Memory | None:
         """Return the memory to begin with: None where the planner keeps none."""
         del key, state, task
@@ -116,7 +122,10 @@ class AbstractPlanner(eqx.Module):
         key, state = one_key(key), self._check(state, task, ndim=1)
         if budget_ms is not None:
             check_budget(budget_ms)
-        memory = memory if memory is not None else self.remember(key, state, task)
+        if memory is None:
+            memory = self.remember(key, state, task)
+        else:
+            self.check_memory(memory, ())
         if budget_ms is None:
             plan = _guarded(_plan, self, key, state, task, memory)
         else:
@@ -151,6 +160,8 @@ class AbstractPlanner(eqx.Module):
             goal = None if task.goal is None else task.goal[0]
             one = self.remember(one_key(keys[0]), states[0], task.for_goal(goal))
             memory = jax.tree.map(_repeat(len(states)), one)
+        else:
+            self.check_memory(memory, states.shape[:1])
         return _executable(_guarded(_plan_batch, self, keys, states, task, memory))
 
     def follow(
@@ -164,6 +175,7 @@ class AbstractPlanner(eqx.Module):
             PlanError: the state or the action is not finite, or the policy fails.
         """
         state = _states(state, ndim=1)
+        _check_plan(plan, state)
         return finite_actions(_guarded(_follow, self, one_key(key), state, plan))
 
     def follow_batch(
@@ -171,6 +183,7 @@ class AbstractPlanner(eqx.Module):
     ) -> Float[Array, "E da"]:
         """Return what ``follow`` does, for many environments [E]."""
         states = _states(states, ndim=2)
+        _check_plan(plans, states)
         keys = many_keys(keys, len(states))
         return finite_actions(_guarded(_follow_batch, self, keys, states, plans))
 
@@ -178,6 +191,12 @@ class AbstractPlanner(eqx.Module):
         if not isinstance(task, Task):
             raise PlanError(f"task={task!r}: must be a Task, such as goal_task(domain, goal)")
         states = _states(state, ndim)
+        # Only an aim is known to be one place; any other goal may be an array of whatever shape.
+        if ndim == 1 and task.aim and task.goal is not None and task.goal.ndim != 1:
+            raise PlanError(
+                f"goal of shape {task.goal.shape}: one state has one goal [d]; planner.batch takes "
+                "many states, with a goal each"
+            )
         self.check_widths(states.shape[-1], task)
         return states
 
@@ -274,6 +293,16 @@ def _states(state: Any, ndim: int) -> Array:
         wanted = "[d]" if ndim == 1 else "[E, d]"
         raise PlanError(f"state of shape {states.shape}: must be {wanted}")
     return states
+
+
+def _check_plan(plan: Any, states: Array) -> None:
+    if not isinstance(plan, Plan):
+        raise PlanError(f"plan={plan!r}: must be a Plan, as the planner returned it")
+    if plan.action.shape[:-1] != states.shape[:-1]:
+        raise PlanError(
+            f"plan with actions of shape {plan.action.shape}: does not belong to states of shape "
+            f"{states.shape}"
+        )
 
 
 def _executable(plan: Plan) -> Plan:

@@ -34,7 +34,7 @@ from jumpyworld.errors import ConfigError
 from jumpyworld.planning.estimate import Question, draw_in_turns
 from jumpyworld.planning.gsp import discounts_of_horizons
 from jumpyworld.planning.precedents import Places, count_steps, nearest
-from jumpyworld.planning.proposals import AbstractProposal
+from jumpyworld.planning.proposals import AbstractProposal, check_count
 from jumpyworld.planning.tasks import vector_goal
 
 PATIENCE, STRIDE = 0.3, 0.5
@@ -87,8 +87,7 @@ class BridgeProposal(AbstractProposal):
         Raises:
             ConfigError: a number is out of range.
         """
-        if number < 1:
-            raise ConfigError(f"BridgeProposal: number={number}; must be at least 1")
+        check_count(self, number)
         if not 0 < patience <= 1:
             raise ConfigError(f"patience={patience:g}: must be above 0 and at most 1")
         if not (np.isfinite(stride) and stride >= 0):

@@ -1,11 +1,14 @@
 """What CompPlan refuses, in one line that names the setting and its value."""
 
+import math
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from jumpyworld.errors import ConfigError, PlanError
-from jumpyworld.planning.search import Elimination
+from jumpyworld.planning.inputs import check_whole
+from jumpyworld.planning.plan import Memory
+from jumpyworld.planning.search import Elimination, Search, Uniform
 from jumpyworld.planning.tasks import Task
 
 if TYPE_CHECKING:
@@ -24,11 +27,38 @@ def check_horizons(horizons: Sequence[float], betas: Sequence[float], model: Any
             )
 
 
+def check_search(search: Any) -> Search:
+    """Return what is a search; raise ConfigError for anything else."""
+    if not isinstance(search, Uniform | Elimination):
+        raise ConfigError(f"search={search!r}: must be a Uniform or an Elimination")
+    return search
+
+
+def check_memory(memory: Any, expected: tuple[int, ...]) -> None:
+    """Raise PlanError where a memory cannot be that of the planner's last plan.
+
+    Args:
+        memory: what was given.
+        expected: shape of its ``z`` but for the width, which only a proposal knows.
+    """
+    if not isinstance(memory, Memory):
+        raise PlanError(f"memory={memory!r}: must be the memory of a plan")
+    if memory.z.ndim != len(expected) + 1 or memory.z.shape[:-1] != expected:
+        *_, warm, segments = expected
+        raise PlanError(
+            f"memory of shape {memory.z.shape}: is of another planner, or of another number of "
+            f"environments; here warm_start={warm}, and sequences are of {segments}"
+        )
+
+
 def check_settings(planner: "CompPlan") -> None:
     """Raise ConfigError where a setting is out of range, or two do not fit together."""
     _check_counts(planner)
+    margin = planner.margin
+    if not (isinstance(margin, Real) and 0 <= margin < math.inf):
+        raise ConfigError(f"margin={margin}: must be a finite number, at least 0")
     check_limit(planner.repertoire.action_limit)
-    search, count, margin = planner.search, planner.proposal.count, planner.margin
+    search, count = planner.search, planner.proposal.count
     warm, rows = planner.warm_start, planner.max_rows
     most = max([s for _, s in search.schedule(planner.num_candidates)] + [search.fresh])
     first = search.rounds[0][0] if isinstance(search, Elimination) else count
@@ -40,7 +70,6 @@ def check_settings(planner: "CompPlan") -> None:
             f"when_all_zero={planner.when_all_zero!r}: must be 'base' or 'candidate'",
         ),
         (warm <= count, f"warm_start={warm}: exceeds the {count} candidates"),
-        (margin >= 0, f"margin={margin:g}: must be at least 0"),
         (
             margin == 0 or held,
             f"margin={margin:g}: needs include_base or warm_start, to compare with",
@@ -60,13 +89,9 @@ def check_limit(action_limit: float | None) -> None:
 
 def _check_counts(planner: "CompPlan") -> None:
     steps = planner.repertoire.num_steps
-    for name, value, least in (
-        ("warm_start", planner.warm_start, 0),
-        ("max_rows", planner.max_rows, 1),
-        ("num_steps", 1 if steps is None else steps, 1),
-    ):
-        if not (isinstance(value, Integral) and value >= least):
-            raise ConfigError(f"{name}={value}: must be a whole number, at least {least}")
+    check_whole("warm_start", planner.warm_start, 0)
+    check_whole("max_rows", planner.max_rows, 1)
+    check_whole("num_steps", 1 if steps is None else steps, 1)
 
 
 def check_widths(planner: "CompPlan", state_width: int, task: Task) -> None:

@@ -19,17 +19,24 @@ Shapes: M candidates, K segments, d state, da action, dz policy-encoding dimensi
 # pyright: reportUnknownMemberType=false
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from jumpyworld.errors import ConfigError
 from jumpyworld.flows import Solver
 from jumpyworld.planning.base import AbstractPlanner
 from jumpyworld.planning.budget import plan_within
-from jumpyworld.planning.checks import check_horizons, check_settings, check_widths
+from jumpyworld.planning.checks import (
+    check_horizons,
+    check_memory,
+    check_search,
+    check_settings,
+    check_widths,
+)
 from jumpyworld.planning.estimate import Question, candidate_totals, draw_in_turns
 from jumpyworld.planning.gsp import Tail, discounts_of_horizons, gsp_weights
 from jumpyworld.planning.plan import Memory, Plan
@@ -49,6 +56,7 @@ from jumpyworld.planning.search import (
     Search,
     Uniform,
     open_pool,
+    play_part,
     play_round,
 )
 from jumpyworld.planning.standing import (
@@ -86,7 +94,8 @@ class CompPlan(AbstractPlanner):
             must be worth to be chosen. Among equally good ways this avoids going to and fro.
         when_all_zero: what to do when no candidate finds any reward: ``base`` follows the base
             policy where the task's goal is an aim (``Task.aim``) and can be its z; ``candidate``,
-            and whatever else has no such goal, takes the first of the equals.
+            and whatever else has no such goal, takes the first of the equals. The same where no
+            value is finite; the first that can be followed stands for the first.
         max_rows: chains, candidates or first actions alive at once. Only where there are more
             candidates than that does it change what is drawn.
     """
@@ -156,6 +165,11 @@ class CompPlan(AbstractPlanner):
         Raises:
             ConfigError: a setting is wrong; the message names it and its value.
         """
+        chosen_search = check_search(Uniform(256) if search is None else search)
+        if not isinstance(proposal, AbstractProposal) and not callable(proposal):
+            raise ConfigError(
+                f"proposal={proposal!r}: must be a proposal, such as GoalProposal(256)"
+            )
         betas = discounts_of_horizons(horizons)
         weights = gsp_weights(betas, discount, tail)
         if not allow_extrapolation:
@@ -167,7 +181,7 @@ class CompPlan(AbstractPlanner):
         made = proposal if isinstance(proposal, AbstractProposal) else proposal(tuple(horizons))
         self.base, self.proposal = base, made
         self.betas, self.weights = jnp.asarray(betas), jnp.asarray(weights)
-        self.search = Uniform(256) if search is None else search
+        self.search = chosen_search
         self.objective, self.include_base = objective, include_base
         self.warm_start, self.margin, self.when_all_zero = warm_start, margin, when_all_zero
         self.max_rows = max_rows
@@ -192,6 +206,10 @@ class CompPlan(AbstractPlanner):
     def check_widths(self, state_width: int, task: Task) -> None:
         """Raise PlanError where a state or goal cannot be what the model and policy expect."""
         check_widths(self, state_width, task)
+
+    def check_memory(self, memory: Any, environments: tuple[int, ...]) -> None:
+        """Raise PlanError where a memory is not one that this planner can go on from."""
+        check_memory(memory, (*environments, self.warm_start, len(self.betas)))
 
     def plan(
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, memory: Memory | None
@@ -239,41 +257,77 @@ class CompPlan(AbstractPlanner):
             protects=num_protected(self.warm_start) if self.margin > 0 else 0,
         )
 
+    def play_some(
+        self,
+        key: PRNGKeyArray,
+        state: Float[Array, " d"],
+        task: Task,
+        pool: Pool,
+        first: Int[Array, ""],
+        size: int,
+    ) -> Pool:
+        """Play some candidates of a uniform search's one round."""
+        assert isinstance(self.search, Uniform)
+        q = self.objective == "q"
+        question = self._question(state, task)
+        return play_part(key, question, pool, self.search, first, size, shared_action=q)
+
     def conclude(
-        self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, pool: Pool
+        self,
+        key: PRNGKeyArray,
+        state: Float[Array, " d"],
+        task: Task,
+        pool: Pool,
+        *,
+        fresh: bool = True,
     ) -> Plan:
-        """Choose among the candidates of the last round."""
+        """Choose among the candidates of the last round.
+
+        Args:
+            key: randomness.
+            state: where the plan starts.
+            task: reward and goal.
+            pool: after the last round.
+            fresh: whether there is time for the search's fresh chains, if it has any.
+        """
         fresh_key, act_key = jax.random.split(key)
         best, scores = best_of(pool, self.margin)
         z, action, value = pool.z[best], pool.actions[best], scores[best]
         if self.objective == "v":
             action = self.repertoire.act(act_key, state[None], z[:1])[0]
+        spent = pool.spent
         if self.search.fresh:
-            value = self._fresh_value(fresh_key, state, task, pool, best)
-        chosen, nothing = best, pool.no_reward
+            anew = jnp.zeros((1, len(pool.z)), spent.dtype)
+            if fresh:
+                value = self._fresh_value(fresh_key, state, task, pool, best)
+                anew = anew.at[0, best].set(self.search.fresh)
+            spent = jnp.concatenate([spent, anew])
+        chosen, broken = best, ~jnp.isfinite(scores[best])
+        nothing = pool.no_reward | broken
+        way_out = nothing if self.when_all_zero == "base" else broken & ~pool.sound.any()
         # Only to a goal that is an aim: to the policy any goal is a place to go to.
         base_z = base_sequence(pool.z, task) if task.aim else None
-        if base_z is not None and self.when_all_zero == "base":
+        if base_z is not None:
             base = self.repertoire.policy if self.base is None else self.base
             limit = self.repertoire.action_limit
-            way_out = draw_actions(base, act_key, state[None], base_z[:1], limit)[0]
-            action = jnp.where(nothing, way_out.astype(action.dtype), action)
-            z = jnp.where(nothing, base_z, z)
-            chosen = jnp.where(nothing, jnp.full_like(chosen, -1), chosen)
+            outward = draw_actions(base, act_key, state[None], base_z[:1], limit)[0]
+            action = jnp.where(way_out, outward.astype(action.dtype), action)
+            z = jnp.where(way_out, base_z, z)
+            chosen = jnp.where(way_out, jnp.full_like(chosen, -1), chosen)
         remembered = None
         if self.warm_start:
             remembered = Memory(pool.z[best_first(pool, best)[: self.warm_start]], ~nothing)
         return Plan(
             action=action,
             z=z,
-            value=jnp.where(nothing, jnp.zeros_like(value), value),
+            value=jnp.where(nothing, jnp.where(broken, jnp.nan, 0.0).astype(value.dtype), value),
             candidate_values=pool.means,
             candidates=pool.z,
             chosen=chosen,
-            spent=pool.spent,
-            evaluations=self._evaluations(pool),
-            all_zero=nothing,
-            invalid=(~jnp.isfinite(pool.means)).sum(dtype=jnp.int32),
+            spent=spent,
+            evaluations=self._evaluations(spent),
+            all_zero=pool.no_reward,
+            invalid=(~jnp.isfinite(pool.means) & (pool.spent.sum(0) > 0)).sum(dtype=jnp.int32),
             weight_sum=self.weights.sum(),
             memory=remembered,
         )
@@ -327,8 +381,7 @@ class CompPlan(AbstractPlanner):
         )
         return total[0] / self.search.fresh
 
-    def _evaluations(self, pool: Pool) -> Array:
-        segments = pool.z.shape[1]
-        chains = pool.spent.sum(dtype=jnp.int32) + self.search.fresh
-        jumps = chains * segments + self.proposal.jumps(segments)
+    def _evaluations(self, spent: Array) -> Array:
+        segments = len(self.betas)
+        jumps = spent.sum(dtype=jnp.int32) * segments + self.proposal.jumps(segments)
         return jumps * self.repertoire.evaluations_per_jump

@@ -119,6 +119,7 @@ def candidate_totals(
     num_samples: int,
     *,
     common_noise: bool,
+    part: tuple[Array, int] | None = None,
 ) -> Float[Array, " M"]:
     """Return the sum of N estimates of the value of each candidate.
 
@@ -130,8 +131,11 @@ def candidate_totals(
         num_samples: N.
         common_noise: chain j of every candidate sees the same noise, so that differences between
             candidates are less noisy than their values.
+        part: (which, all) where these candidates are only some of ``all`` that the key is for, and
+            see the noise that they would see beside the others; ``which`` are their numbers.
     """
-    keys = None if common_noise else jax.random.split(key, z.shape[0])
+    which, many = (slice(None), z.shape[0]) if part is None else part
+    keys = None if common_noise else jax.random.split(key, many)[which]
 
     def one(candidate: tuple[PRNGKeyArray | None, Array | None, Array]) -> Array:
         own_key, action, sequence = candidate

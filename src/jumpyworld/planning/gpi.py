@@ -1,16 +1,23 @@
 """GPI and GGPI: CompPlan with other switching probabilities.
 
-Paper: section 3.3. Both set horizons and nothing else; ``CompPlan`` does the rest.
+Paper: section 3.3. They set horizons, and GGPI the tail; ``CompPlan`` does the rest.
 """
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.planning.compplan import CompPlan, MakeProposal
-from jumpyworld.planning.gsp import as_discount
+from jumpyworld.planning.gsp import Tail, as_discount
+from jumpyworld.planning.inputs import check_whole
 from jumpyworld.planning.proposals import AbstractProposal
 from jumpyworld.planning.repertoire import SampleActions, SampleSuccessors
+
+
+def gpi_discount(discount: float, model: Any) -> float:
+    """Return the discount that a single jump is made with: no larger than the model's largest."""
+    return min(discount, float(getattr(model, "gamma_max", discount)))
 
 
 class GPI(CompPlan):
@@ -45,7 +52,7 @@ class GPI(CompPlan):
         """
         discount = as_discount(discount)  # before the model's own may take its place
         if horizons is None:
-            discount = min(discount, float(getattr(ghm, "gamma_max", discount)))
+            discount = gpi_discount(discount, ghm)
             horizons = (1 / (1 - discount),)
         super().__init__(
             ghm, policy, horizons=horizons, discount=discount, proposal=proposal, **settings
@@ -55,8 +62,11 @@ class GPI(CompPlan):
 class GGPI(CompPlan):
     """Geometric generalised policy improvement: equal switching probabilities.
 
-    Paper: section 3.3, alpha_1 = ... = alpha_{n-1} = alpha; the last policy is never left.
-    Deviation: the last policy's discount is at most the largest that the model was trained for.
+    Paper: section 3.3, alpha_1 = ... = alpha_{n-1} = alpha; a sequence pi_1 -> ... -> pi_n has no
+    alpha_n (definition gsp-weights): the last policy is never left, and its weight is all that the
+    others leave over. Hence ``tail="absorb"``.
+    Deviation: the last policy is asked of the model at no more than the largest discount that it
+    was trained for. Its weight is the same.
     """
 
     def __init__(
@@ -68,6 +78,7 @@ class GGPI(CompPlan):
         num_segments: int,
         discount: float,
         proposal: AbstractProposal | MakeProposal,
+        tail: Tail = "absorb",
         **settings: Any,
     ):
         """Check and keep the settings; all others are CompPlan's.
@@ -79,14 +90,14 @@ class GGPI(CompPlan):
             num_segments: policies in a sequence, n.
             discount: the global one.
             proposal: makes candidates.
+            tail: ``truncate`` leaves the last policy too, and forgets what comes after.
             settings: CompPlan's.
         """
-        if not 0 < alpha < 1:
-            raise ConfigError(f"alpha={alpha:g}: must lie in (0, 1)")
+        if not (isinstance(alpha, Real) and 0 < alpha < 1):
+            raise ConfigError(f"alpha={alpha}: must be a number in (0, 1)")
         discount = as_discount(discount)
-        if num_segments < 1:
-            raise ConfigError(f"num_segments={num_segments}: must be at least 1")
-        last = min(discount, float(getattr(ghm, "gamma_max", discount)))
+        check_whole("num_segments", num_segments, 1)
+        last = gpi_discount(discount, ghm)
         betas = [discount * (1 - alpha)] * (num_segments - 1) + [last]
         super().__init__(
             ghm,
@@ -94,5 +105,6 @@ class GGPI(CompPlan):
             horizons=[1 / (1 - beta) for beta in betas],
             discount=discount,
             proposal=proposal,
+            tail=tail,
             **settings,
         )

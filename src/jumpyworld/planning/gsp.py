@@ -32,18 +32,24 @@ Tail = Literal["truncate", "absorb"]
 Values = TypeVar("Values", Array, np.ndarray)
 
 
-def effective_discounts(alphas: Float[Values, " K"], discount: float) -> Float[Values, " K"]:
+def effective_discounts(
+    alphas: Float[Values, " K"] | Sequence[float], discount: float
+) -> Float[Values, " K"]:
     """Return beta_k = discount (1 - alpha_k) [K] for switching probabilities in [0, 1].
 
     Paper: section 3.1, before definition gsp-weights.
     """
-    _check(alphas, "alpha", 0.0, 1.0)
-    return _kept(float(discount) * (1.0 - alphas), alphas)
+    values, discount = _as_array(alphas, "alphas"), as_discount(discount)
+    _check(values, "alpha", 0.0, 1.0)
+    return _kept(discount * (1.0 - values), values)
 
 
-def switching_probabilities(betas: Float[Values, " K"], discount: float) -> Float[Values, " K"]:
+def switching_probabilities(
+    betas: Float[Values, " K"] | Sequence[float], discount: float
+) -> Float[Values, " K"]:
     """Return alpha_k = 1 - beta_k / discount, the inverse of ``effective_discounts`` [K]."""
-    return _kept(1.0 - betas / _check_discounts(betas, discount), betas)
+    values = _as_array(betas, "betas")
+    return _kept(1.0 - values / _check_discounts(values, discount), values)
 
 
 def discounts_of_horizons(horizons: Sequence[float]) -> Float[np.ndarray, " K"]:
@@ -102,14 +108,14 @@ def gsp_weights(
     if tail not in ("truncate", "absorb"):
         raise ConfigError(f"tail={tail!r}: must be 'truncate' or 'absorb'")
     xp: Any = jnp if isinstance(betas, jax.Array) else np
-    values: Any = betas if isinstance(betas, jax.Array) else np.asarray(betas)
+    values = _as_array(betas, "betas")
     if values.ndim != 1 or not len(values):
         raise ConfigError(f"betas of shape {values.shape}: must be a sequence of at least one")
     discount = _check_discounts(values, discount)
     # Rounding may put a beta that is meant to equal the discount one unit above it.
     leaves: Any = xp.maximum(discount - values, 0.0) / (1.0 - values)
     arrives: Any = xp.cumprod(xp.concatenate([xp.ones_like(leaves[:1]), leaves[:-1]]))
-    shares: Any = (1.0 - discount) / (1.0 - values)
+    shares: Any = xp.minimum((1.0 - discount) / (1.0 - values), 1.0)
     weights: Any = shares * arrives
     if tail == "absorb":
         weights = xp.concatenate([weights[:-1], arrives[-1:]])
@@ -132,18 +138,29 @@ def sequence_value(
     return jnp.matmul(rewards, weights, precision="highest")
 
 
+def _as_array(values: Any, name: str) -> Any:
+    """Return numbers as an array; those of JAX as they are."""
+    if isinstance(values, jax.Array):
+        return values
+    array = np.asarray(values)
+    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
+        raise ConfigError(f"{name}={values!r}: must be numbers")
+    return array
+
+
 def _check_discounts(betas: Any, discount: float) -> float:
     discount = as_discount(discount)
     if isinstance(betas, Tracer):
         return discount
     dtype = np.asarray(betas).dtype
-    # Whole numbers have no precision of their own; in float64 they are exact.
-    finfo: Any = jnp.finfo  # which knows bfloat16
-    slack = 4 * float(finfo(dtype if jnp.issubdtype(dtype, jnp.floating) else np.float64).eps)
+    # A beta may be the discount as its dtype rounds it, and no more; horizons are computed in
+    # float64, in which 1 - 1 / (1 / (1 - x)) is x but for the last digits.
+    rounded = float(np.asarray(discount, dtype)) if jnp.issubdtype(dtype, jnp.floating) else 0.0
+    most = max(discount, rounded) + 4 * float(np.finfo(np.float64).eps)
     for beta in np.asarray(betas, np.float64).tolist():
         if not 0 <= beta < 1:
             raise ConfigError(f"beta={beta:g}: must lie in [0, 1)")
-        if beta > discount + slack:
+        if beta > most:
             raise ConfigError(
                 f"horizons: {1 / (1 - beta):g} steps (beta={beta:g}) is longer than the "
                 f"{1 / (1 - discount):g} steps of discount={discount:g}"

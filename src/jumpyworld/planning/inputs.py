@@ -97,8 +97,13 @@ def check_budget(budget_ms: Any) -> None:
 
 def check_interval(replan_every: int) -> None:
     """Raise ConfigError unless there is at least one step between plans."""
-    if not (isinstance(replan_every, Integral) and replan_every >= 1):
-        raise ConfigError(f"replan_every={replan_every}: must be a whole number, at least 1")
+    check_whole("replan_every", replan_every, 1)
+
+
+def check_whole(name: str, value: int, least: int) -> None:
+    """Raise ConfigError unless a setting is a whole number, at least so large."""
+    if not (isinstance(value, Integral) and value >= least):
+        raise ConfigError(f"{name}={value}: must be a whole number, at least {least}")
 
 
 def answer_of(who: str, part: Any, call: Callable[[], T]) -> T:

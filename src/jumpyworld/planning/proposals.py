@@ -8,6 +8,7 @@
     BridgeProposal(places, ..)     the data's jumps, given that they arrive (``bridge``)
     TraceProposal(traces, ..)      what moved some cube from here to there (``trace``)
     OneZProposal(proposal)         one z for all segments: selects a policy instead of composing
+    FirstProposal(proposal, ..)    the first z of another planner's sequences: GPI beside CompPlan
     MixtureProposal((p, q))        all of these together
 
 A proposal makes a fixed number of candidates, its ``count``, so that shapes are static.
@@ -19,6 +20,9 @@ Shapes: M candidates, K segments, d state, dz policy-encoding dimensions.
 # pyright: reportUnknownMemberType=false
 
 import abc
+import dataclasses
+from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import equinox as eqx
@@ -29,6 +33,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError, PlanError
 from jumpyworld.planning.estimate import Question, draw_in_turns
+from jumpyworld.planning.gsp import discounts_of_horizons
 from jumpyworld.planning.inputs import answer_of, as_floats
 from jumpyworld.planning.tasks import optional_floats, vector_goal
 
@@ -63,7 +68,7 @@ class _AbstractChain(AbstractProposal):
         return self.number
 
     def __check_init__(self) -> None:
-        _check_count(self, self.number)
+        check_count(self, self.number)
 
     @abc.abstractmethod
     def link(
@@ -244,7 +249,7 @@ class BaseProposal(AbstractProposal):
     number: int = eqx.field(static=True, default=1)
 
     def __check_init__(self) -> None:
-        _check_count(self, self.number)
+        check_count(self, self.number)
 
     @property
     def count(self) -> int:
@@ -285,6 +290,41 @@ class OneZProposal(AbstractProposal):
         return self.inner.jumps(num_segments)
 
 
+class FirstProposal(AbstractProposal):
+    """The first z of sequences that are made for other horizons, for a planner of one segment.
+
+    So GPI chooses among the very policies that CompPlan begins with.
+
+    Attributes:
+        inner: makes the sequences.
+        betas: effective discounts that they are made for [K].
+    """
+
+    inner: AbstractProposal
+    betas: Float[Array, " K"]
+
+    def __init__(self, inner: AbstractProposal, horizons: Sequence[float]):
+        """Keep the proposal, and the horizons of its sequences as discounts."""
+        self.inner, self.betas = inner, jnp.asarray(discounts_of_horizons(horizons), float)
+
+    @property
+    def count(self) -> int:
+        """Number of candidates."""
+        return self.inner.count
+
+    def sample(self, key: PRNGKeyArray, question: Question) -> Float[Array, "M K dz"]:
+        """Draw all candidates for one state."""
+        if len(question.betas) != 1:
+            raise ConfigError(f"FirstProposal: one z each, for {len(question.betas)} horizons")
+        whole = dataclasses.replace(question, betas=self.betas)
+        return self.inner.sample(key, whole)[:, :1]
+
+    def jumps(self, num_segments: int) -> int:
+        """Return how many samples of the model the candidates cost."""
+        del num_segments
+        return self.inner.jumps(len(self.betas))
+
+
 class MixtureProposal(AbstractProposal):
     """The candidates of several proposals together.
 
@@ -307,6 +347,9 @@ class MixtureProposal(AbstractProposal):
         """Draw all candidates for one state, part after part."""
         keys = jax.random.split(key, len(self.parts))
         drawn = [part.sample(k, question) for k, part in zip(keys, self.parts, strict=True)]
+        widths = sorted({z.shape[-1] for z in drawn})
+        if len(widths) > 1:
+            raise ConfigError(f"MixtureProposal: z of widths {widths}; must be of one width")
         return jnp.concatenate(drawn)
 
     def jumps(self, num_segments: int) -> int:
@@ -314,6 +357,9 @@ class MixtureProposal(AbstractProposal):
         return sum(part.jumps(num_segments) for part in self.parts)
 
 
-def _check_count(proposal: AbstractProposal, number: int) -> None:
-    if number < 1:
-        raise ConfigError(f"{type(proposal).__name__}: number={number}; must be at least 1")
+def check_count(proposal: AbstractProposal, number: int) -> None:
+    """Raise ConfigError unless a proposal is told to make a whole number of candidates."""
+    if not (isinstance(number, Integral) and number >= 1):
+        raise ConfigError(
+            f"{type(proposal).__name__}: number={number}; must be a whole number, at least 1"
+        )

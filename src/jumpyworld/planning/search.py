@@ -15,8 +15,8 @@ Shapes: M candidates, K segments, T rounds, da action, dz policy-encoding dimens
 # Some of JAX's own signatures are only partly typed.
 # pyright: reportUnknownMemberType=false
 
+import dataclasses
 from dataclasses import dataclass
-from numbers import Integral
 
 import equinox as eqx
 import jax
@@ -25,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.planning.estimate import Question, candidate_totals
+from jumpyworld.planning.inputs import check_whole
 
 Rounds = tuple[tuple[int, int], ...]
 """(count, samples) of each round."""
@@ -38,7 +39,8 @@ class Uniform:
 
     Attributes:
         samples: N.
-        slices: rounds in which they are spent; a time budget can stop between rounds.
+        slices: rounds in which they are spent; a time budget can stop between rounds. With one it
+            stops between candidates.
         common_noise: same noise for every candidate. The paper draws it afresh.
         fresh: chains that estimate the winner's value anew, free of the bias of having won.
     """
@@ -49,9 +51,9 @@ class Uniform:
     fresh: int = 0
 
     def __post_init__(self) -> None:
-        _check("samples", self.samples, 1)
-        _check("slices", self.slices, 1)
-        _check("fresh", self.fresh, 0)
+        check_whole("samples", self.samples, 1)
+        check_whole("slices", self.slices, 1)
+        check_whole("fresh", self.fresh, 0)
         if self.samples % self.slices:
             raise ConfigError(f"slices={self.slices}: must divide samples={self.samples}")
 
@@ -77,17 +79,22 @@ class Elimination:
 
     def __post_init__(self) -> None:
         # Searches are compared and hashed to find compiled programs, which lists cannot be.
-        rounds = tuple((count, samples) for count, samples in self.rounds)
+        try:
+            rounds = tuple((count, samples) for count, samples in self.rounds)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"rounds={self.rounds!r}: must be pairs (count, samples), one for each round"
+            ) from error
         object.__setattr__(self, "rounds", rounds)
         if not self.rounds:
             raise ConfigError("rounds=(): must have at least one round")
         for count, samples in self.rounds:
-            _check("rounds: count", count, 1)
-            _check("rounds: samples", samples, 1)
+            check_whole("rounds: count", count, 1)
+            check_whole("rounds: samples", samples, 1)
         counts = [count for count, _ in self.rounds]
         if counts != sorted(counts, reverse=True):
             raise ConfigError(f"rounds={self.rounds}: counts must not grow")
-        _check("fresh", self.fresh, 0)
+        check_whole("fresh", self.fresh, 0)
 
     def schedule(self, num_candidates: int) -> Rounds:
         """Return the rounds for a number of candidates."""
@@ -133,12 +140,19 @@ class Pool(eqx.Module):
 
     @property
     def no_reward(self) -> Bool[Array, ""]:
-        """Whether no candidate has a value other than zero.
+        """Whether no candidate has a value other than zero, and some have that.
 
-        Where some are below zero it is a choice like any other, and zero may be the best.
+        Where some are below zero it is a choice like any other, and zero may be the best. Where no
+        value is finite nothing is known, which is something else.
         """
         means = self.means
-        return ~jnp.any(jnp.isfinite(means) & (means != 0))
+        known = jnp.isfinite(means)
+        return known.any() & ~jnp.any(known & (means != 0))
+
+    @property
+    def sound(self) -> Bool[Array, " M"]:
+        """Which candidates could be followed: their z and a_1 are finite."""
+        return jnp.isfinite(self.z).all((1, 2)) & jnp.isfinite(self.actions).all(1)
 
 
 def open_pool(
@@ -148,10 +162,52 @@ def open_pool(
     num_rounds: int,
 ) -> Pool:
     """Return a pool before the first round; candidates with a z or a_1 not finite are worth NaN."""
-    sound = jnp.isfinite(z).all((1, 2)) & jnp.isfinite(actions).all(1)
-    totals = jnp.where(sound, jnp.zeros_like(z[:, 0, 0]), jnp.full_like(z[:, 0, 0], jnp.nan))
     spent = jnp.zeros((num_rounds, len(z)), jnp.int32)
-    return Pool(z, actions, totals, spent, jnp.ones(len(z), bool), protected)
+    zero, everyone = jnp.zeros_like(z[:, 0, 0]), jnp.ones(len(z), bool)
+    pool = Pool(z, actions, zero, spent, everyone, protected)
+    totals = jnp.where(pool.sound, zero, jnp.full_like(zero, jnp.nan))
+    return dataclasses.replace(pool, totals=totals)
+
+
+def play_part(
+    key: PRNGKeyArray,
+    question: Question,
+    pool: Pool,
+    search: Uniform,
+    first: Int[Array, ""],
+    size: int,
+    *,
+    shared_action: bool,
+) -> Pool:
+    """Return the pool after some candidates had all chains that a uniform search gives them.
+
+    All parts together are the one round of the search, number for number; those that were not
+    played are worth NaN, and cannot win.
+
+    Args:
+        key: randomness of the search.
+        question: what candidates are judged by.
+        pool: before.
+        search: of one round.
+        first: number of the first candidate; a traced value, as all parts are one program.
+        size: candidates of a part; numbers beyond the last are nobody.
+        shared_action: whether all chains of a candidate begin with its a_1 (objective ``q``).
+    """
+    picks = first + jnp.arange(size)
+    totals = candidate_totals(
+        jax.random.fold_in(key, 0),
+        question,
+        pool.actions[picks] if shared_action else None,
+        pool.z[picks],
+        search.samples,
+        common_noise=search.common_noise,
+        part=(picks, len(pool.z)),
+    )
+    return dataclasses.replace(
+        pool,
+        totals=pool.totals.at[picks].add(totals.astype(pool.totals.dtype), mode="drop"),
+        spent=pool.spent.at[0, picks].set(search.samples, mode="drop"),
+    )
 
 
 def play_round(
@@ -200,8 +256,3 @@ def play_round(
         jnp.zeros_like(pool.alive).at[picks].set(True),
         pool.protected,
     )
-
-
-def _check(name: str, value: int, least: int) -> None:
-    if not (isinstance(value, Integral) and value >= least):
-        raise ConfigError(f"{name}={value}: must be a whole number, at least {least}")

@@ -42,6 +42,8 @@ def with_standing(
     if warm_start:
         # Without a last plan, proposals stand in: shapes are the same in every call.
         fill = z[:warm_start]
+        if memory is not None and memory.z.shape != fill.shape:
+            raise PlanError(f"memory of shape {memory.z.shape}: sequences here are {fill.shape}")
         kept = fill if memory is None else jnp.where(memory.valid, memory.z.astype(z.dtype), fill)
         # The first subgoal of a sequence may have been reached by now.
         onward = jnp.concatenate([kept[:, 1:], kept[:, -1:]], axis=1)
@@ -93,10 +95,14 @@ def best_of(pool: Pool, margin: float) -> tuple[Int[Array, ""], Float[Array, " M
         pool: after the last round; only its candidates count.
         margin: by which share another must be worth more than the protected ones.
     """
-    scores = jnp.where(pool.alive, pool.scores, jnp.full_like(pool.scores, -jnp.inf))
-    best = jnp.argmax(scores)
+    nothing = jnp.full_like(pool.scores, -jnp.inf)
+    scores = jnp.where(pool.alive, pool.scores, nothing)
+    # Where the whole last round is broken, those before it are still worth what they were.
+    scores = jnp.where(jnp.isfinite(scores).any(), scores, pool.scores)
+    # Where nothing at all is finite, the first that can at least be followed.
+    best = jnp.where(jnp.isfinite(scores).any(), jnp.argmax(scores), jnp.argmax(pool.sound))
     if margin > 0:
-        held = jnp.argmax(jnp.where(pool.protected, scores, jnp.full_like(scores, -jnp.inf)))
+        held = jnp.argmax(jnp.where(pool.protected, scores, nothing))
         enough = scores[held] + margin * jnp.abs(scores[held])
         worthless = ~pool.protected.any() | ~jnp.isfinite(scores[held])
         best = jnp.where(worthless | (scores[best] > enough), best, held)

@@ -79,6 +79,8 @@ class Task(eqx.Module):
                 f"reward: returned shape {values.shape} for states of shape {states.shape}; must "
                 f"be {states.shape[:-1]}"
             )
+        if jnp.issubdtype(values.dtype, jnp.complexfloating):
+            raise PlanError(f"reward: must be real numbers, and is complex ({values.dtype})")
         return values.astype(states.dtype)
 
 
