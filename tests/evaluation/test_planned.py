@@ -6,7 +6,13 @@ import pytest
 from jumpyworld import domains
 from jumpyworld.errors import DataError
 from jumpyworld.evaluation.decisions import DecisionLog
-from jumpyworld.evaluation.planned import Contender, Outcomes, Results, difference_fields
+from jumpyworld.evaluation.planned import (
+    Contender,
+    Outcomes,
+    Results,
+    difference_fields,
+    success_fields,
+)
 from jumpyworld.evaluation.stats import Z95
 from jumpyworld.evaluation.success import Success
 
@@ -50,6 +56,11 @@ def test_outcomes_are_kept_and_found_again(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="no folder"):
         Results(tmp_path / "file")
+
+
+def test_a_row_tells_every_episode():
+    tasks = success_fields(outcome([[1, 0, 1], [0, 0, 1]]))["tasks"]
+    assert [(task["task"], task["solved"]) for task in tasks] == [(2, "101"), (4, "001")]
 
 
 def test_the_fields_of_a_difference():

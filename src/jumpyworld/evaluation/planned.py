@@ -156,8 +156,17 @@ def success_fields(success: Success) -> dict[str, Any]:
         facts = {name: facts[name] for name in ("plan_ms", "batch_ms", "batch")}
     return {
         "tasks": [
-            {"task": task, "episodes": n, "successes": k, "ci95": _ends(wilson(k, n))}
-            for task, (k, n) in zip(success.task_ids, success.tasks, strict=True)
+            {
+                "task": task,
+                "episodes": n,
+                "successes": k,
+                "ci95": _ends(wilson(k, n)),
+                # Episode by episode, so that a row can be paired with any other of these episodes.
+                "solved": "".join("01"[int(solved)] for solved in outcomes),
+            }
+            for task, (k, n), outcomes in zip(
+                success.task_ids, success.tasks, success.outcomes, strict=True
+            )
         ],
         "mean": round(success.mean, 4),
         "ci95": _ends(success.ci95),
