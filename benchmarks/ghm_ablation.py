@@ -6,8 +6,8 @@
 A variant is NAME:FIELD=VALUE,...; ``plain=true`` takes the straightforward loss. All start from the
 preset ``base`` with the changes of --set. The policy is --policy, or a GC-BC trained first; with
 ``--one-goal`` it is a point's scripted one sent to the goal of task 1, wherever it is asked to go.
-Everything is compiled side by side beforehand. With --steps variants are scored while the next one
-trains; with --seconds nothing else runs meanwhile. ``--curve 4`` scores a run at each quarter of
+With --steps variants are compiled and scored while others train; with --seconds everything is
+compiled beforehand and nothing else runs meanwhile. ``--curve 4`` scores a run at each quarter of
 it. Rows go to OUT/ablation.jsonl at once.
 """
 
@@ -15,7 +15,7 @@ import argparse
 import dataclasses
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import jax
@@ -89,7 +89,9 @@ def get_policy(domain, dataset, folder: Path, seconds: float, preset: str):
     return load(folder)
 
 
-def compile_all(variants, dataset, policy, base, seeds):
+def compile_all(pool, variants, dataset, policy, base, seeds):
+    """Return a future of each variant's program, start and settings."""
+
     def prepare(variant):
         name, changes = variant
         changes = dict(changes)
@@ -101,8 +103,7 @@ def compile_all(variants, dataset, policy, base, seeds):
         say(name, "compiled")
         return runner, carry, config
 
-    with ThreadPoolExecutor(max(1, len(variants))) as pool:
-        return dict(zip((name for name, _ in variants), pool.map(prepare, variants), strict=True))
+    return {variant[0]: pool.submit(prepare, variant) for variant in variants}
 
 
 def run_steps(runner, carry, done, limit, seconds, chunk=100):
@@ -127,6 +128,7 @@ def main() -> None:
     parser.add_argument("--policy", type=Path)
     parser.add_argument("--curve", type=int, default=1)
     parser.add_argument("--score-workers", type=int, default=4)
+    parser.add_argument("--compilers", type=int, default=4, help="variants compiled side by side")
     parser.add_argument("--set", nargs="*", default=[])
     parser.add_argument("--preset", default="base")
     parser.add_argument("--policy-preset", default="paper")
@@ -165,23 +167,26 @@ def main() -> None:
     base = with_changes(
         GHMConfig.preset(a.preset, domain.alias, **length), read_changes(tuple(a.set)), "--set"
     )
-    with ThreadPoolExecutor(1) as side:  # compiling needs no environments, rollouts no compiler
-        ready = side.submit(compile_all, variants, dataset, policy, base, a.seeds)
-        truths = {}
-        for kind in a.kinds:
-            draw = in_support_pairs if kind == "in-support" else random_pairs
-            pairs = draw(val, a.pairs, np.random.default_rng(0))
-            paths = rollouts(
-                domain, policy, pairs, jax.random.key(2), repeats=a.rollouts, steps=a.rollout_steps
-            )
-            truths[kind] = pairs, draw_truth(paths, GAMMAS, a.samples, 0)
-            say("rollouts", kind)
-        ready = ready.result()
+    compilers = ThreadPoolExecutor(a.compilers)
+    ready = compile_all(compilers, variants, dataset, policy, base, a.seeds)
+    truths = {}  # compiling needs no environments, rollouts no compiler
+    for kind in a.kinds:
+        draw = in_support_pairs if kind == "in-support" else random_pairs
+        pairs = draw(val, a.pairs, np.random.default_rng(0))
+        paths = rollouts(
+            domain, policy, pairs, jax.random.key(2), repeats=a.rollouts, steps=a.rollout_steps
+        )
+        truths[kind] = pairs, draw_truth(paths, GAMMAS, a.samples, 0)
+        say("rollouts", kind)
+    if a.seconds is not None:
+        wait(ready.values())
     side, jobs = ThreadPoolExecutor(1), []
-    for name, (runner, carry, config) in ready.items():
+    for name in list(ready):
         if time.monotonic() - START > a.deadline:
             say("no time for", name)
+            ready.pop(name).cancel()
             continue
+        runner, carry, config = ready.pop(name).result()
         steps, spent = 0, 0.0
         for part in range(1, a.curve + 1):
             limit = a.steps and a.steps * part // a.curve
@@ -218,6 +223,7 @@ def main() -> None:
     for job in jobs:
         job.result()
     side.shutdown()
+    compilers.shutdown()
 
 
 def report(a, domain, facts, truth, drawn) -> None:

@@ -31,32 +31,30 @@ compare() { # DOMAIN VARIANT... OPTION...
   local domain=$1
   shift
   $python "$(dirname "$0")/ghm_ablation.py" "$@" --domain "$domain" --sets "$here/sets" \
-    --runs "$here/runs" --out "$here/rows" --kinds in-support ${SMALL:-}
+    --runs "$here/runs" --out "$here/rows" ${SMALL:-}
 }
 
 one() {
-  compare pointmaze-large one-goal: --one-goal --steps "${ONE_STEPS:-45000}" --seeds 1 --curve 4 \
+  compare pointmaze-large one-goal: --one-goal --steps "${ONE_STEPS:-45000}" --seeds 1 --curve 4 --deadline 9999 \
     --rollout-steps 1000 --set width=${WIDTH:-256} learning_rate=1e-3 final_lr_fraction=0.05 target_rate=0.02 \
     final_target_rate=0.005 hc_fraction=0.5
 }
 
 point() {
-  compare pointmaze-large none: narrow:width=128 wide:width=512 batch-256:batch_size=256 \
+  compare pointmaze-large none: hindsight:hindsight=0.1 hindsight-matched:hindsight=0.1,goal_discount=0.99 \
+    falling-both:final_lr_fraction=0.05,final_target_rate=0.005 falling-learning:final_lr_fraction=0.05 \
+    falling-target:final_target_rate=0.005 wide:width=512 narrow:width=128 batch-256:batch_size=256 \
     batch-4096:batch_size=4096 slow-learning:learning_rate=3e-4 fast-learning:learning_rate=3e-3 \
-    falling-learning:final_lr_fraction=0.05 falling-target:final_target_rate=0.005 \
-    falling-both:final_lr_fraction=0.05,final_target_rate=0.005 \
-    now:jumps=now every-time:jumps=now,bootstrap_grid=every curriculum:curriculum=0.5 \
-    ratio:beta_sampler=ratio hindsight:hindsight=0.1 hindsight-30:hindsight=0.3 \
-    --policy "$here/policies/pointmaze-large" --steps "${STEPS:-6000}" \
+    ratio:beta_sampler=ratio now:jumps=now every-time:jumps=now,bootstrap_grid=every curriculum:curriculum=0.5 \
+    hindsight-30:hindsight=0.3 \
+    --kinds in-support --policy "$here/policies/pointmaze-large" --steps "${STEPS:-6000}" \
     --set width=${WIDTH:-256} learning_rate=1e-3 target_rate=0.02
 }
 
 ant() {
-  compare antmaze-medium falling: hindsight:hindsight=0.1 \
-    hindsight-30:hindsight=0.3,goal_trajectory=0.8 ratio:hc_fraction=0.75,beta_sampler=ratio power:step_power=0.5 \
-    ratio-power:hc_fraction=0.75,beta_sampler=ratio,step_power=0.5 \
-    all:hindsight=0.1,hc_fraction=0.75,beta_sampler=ratio,step_power=0.5,input_power=0.5,z_frame=moving,curriculum=0.3 \
-    --policy "$here/policies/antmaze-medium" --steps "${STEPS:-5000}" --pairs 24 --rollouts 24 \
+  compare antmaze-medium falling: hindsight:hindsight=0.1,goal_discount=0.99 ratio:hc_fraction=0.75,beta_sampler=ratio \
+    power:step_power=0.5 ratio-power:hc_fraction=0.75,beta_sampler=ratio,step_power=0.5 \
+    --kinds in-support --policy "$here/policies/antmaze-medium" --steps "${STEPS:-5000}" --pairs 24 --rollouts 24 \
     --set width=${WIDTH:-256} learning_rate=1e-3 final_lr_fraction=0.05 target_rate=0.02 final_target_rate=0.005
 }
 

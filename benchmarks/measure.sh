@@ -2,13 +2,13 @@
 # Measure a domain for docs/results.md and docs/fidelity.md, stage by stage, on one GPU, with the settings that
 # paid so far (those of earlier tables stand beside them there):
 #
-#   bash benchmarks/measure.sh antmaze-medium data policy ghm fidelity eval world one regret
+#   bash benchmarks/measure.sh antmaze-medium data policy ghm fidelity random eval one world steady regret uniform
 #
 # Every stage goes on where it was stopped, and one that has ended is left out, so the same line can be
 # given again until all is done. Runs and rows lie in $MEASURE (measure/DOMAIN). Two stages that do not
 # wait for each other may run side by side, and so may two domains. To try it out, EPISODES_OF_DATA,
-# POLICY_STEPS, POLICY_SET, STEPS, GHM_SET (instead of the domain's settings), WORLD_STEPS, EPISODES and
-# STATES make everything small.
+# POLICY_STEPS, POLICY_SET, STEPS, GHM_SET (instead of the domain's settings), FIDELITY (further options of
+# `jumpy fidelity`), WORLD_STEPS, EPISODES and STATES make everything small.
 set -euo pipefail
 domain=${1:?usage: measure.sh DOMAIN STAGE...}
 shift
@@ -24,20 +24,21 @@ fifty() { printf '50 %.0s' $(seq "$1"); }
 case $domain in
   pointmaze-*)
     policy_steps=40000 steps=45000
-    settings=(width=256 precision=bf16 jumps=ahead learning_rate=1e-3)
+    settings=(width=256 precision=bf16 jumps=ahead learning_rate=1e-3 hindsight=0.1 goal_discount=0.99)
     ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 5 --discount 0.995) ;;
   antmaze-*)
-    policy_steps=100000 steps=36000
-    settings=(learning_rate=5e-4 z_frame=moving)
+    policy_steps=100000 steps=45000
+    settings=(learning_rate=5e-4 z_frame=moving hindsight=0.1 goal_discount=0.99)
     ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 5 --discount 0.995) ;;
   cube-*)
-    policy_steps=90000 steps=17000
+    policy_steps=90000 steps=25000
     settings=(learning_rate=5e-4)
     ways=(--proposal trace --horizons $(fifty 6)) every=(--replan-every 5 --discount 0.99) ;;
   *) echo "measure.sh: no settings for $domain" >&2; exit 2 ;;
 esac
 if [ "$domain" = pointmaze-giant ]; then
   ways=(--proposal bridge --horizons $(fifty 12)) every=(--replan-every 5 --discount 0.997)
+  settings+=(goal_discount=0.995) # that of its GC-BC, as hindsight asks
 fi
 policy_steps=${POLICY_STEPS:-$policy_steps} steps=${STEPS:-$steps}
 if [ -n "${GHM_SET:-}" ]; then read -ra settings <<< "$GHM_SET"; fi
@@ -48,7 +49,7 @@ evaluate() { # NAME ARGUMENT...: one `jumpy eval` into a folder of its own
   local name=$1
   shift
   $jumpy eval --domain "$domain" --policy "$here/policy" --episodes "${EPISODES:-20}" --seed "$seed" \
-    "${every[@]}" --solver midpoint --ode-steps 3 --out "$here/$name" "$@"
+    "${every[@]}" --solver midpoint --ode-steps 2 --out "$here/$name" "$@"
 }
 
 fidelity() { # NAME ARGUMENT...: the model and what it was after an eighth, a quarter and half of its steps
@@ -56,7 +57,7 @@ fidelity() { # NAME ARGUMENT...: the model and what it was after an eighth, a qu
   shift
   for step in "${quarters[@]}"; do models+=(--ghm "$here/ghm/checkpoints/step-$(printf %09d "$step")"); done
   $jumpy fidelity "${models[@]}" --policy "$here/policy" --dataset "$here/data" --preset quick \
-    --gammas 0 0.5 0.8 0.9 0.96 0.98 0.99 0.995 --out "$here/$name" "$@"
+    --out "$here/$name" "$@" ${FIDELITY:-}
 }
 
 data() { $jumpy data generate "$domain" --out "$here/data" ${EPISODES_OF_DATA:+--episodes $EPISODES_OF_DATA}; }
@@ -79,7 +80,19 @@ world() { # ActionPlan's model of one step, and its row
 }
 
 one() { # a single bridge or trace, which no model judges: what the model's choice must beat
-  evaluate one --planner zero-shot compplan --ghm "$here/ghm" "${ways[@]}" --search uniform --candidates 1 --samples 1 --no-refuse
+  local believed=(--no-refuse)
+  if [[ $domain = cube-* ]]; then believed=(); fi # where nothing is refused anyway
+  evaluate one --planner zero-shot compplan --ghm "$here/ghm" "${ways[@]}" --search uniform --candidates 1 \
+    --samples 1 "${believed[@]}"
+}
+
+steady() { # against dithering: the last plan stands among the candidates, and another must be worth a tenth more
+  evaluate steady --planner zero-shot compplan --ghm "$here/ghm" "${ways[@]}" "${search[@]}" --warm-start 4 --margin 0.1
+}
+
+uniform() { # the paper's search, on a few episodes of one task, as it costs a hundred times as much
+  EPISODES=${FEW:-3} evaluate uniform --planner zero-shot compplan --tasks 1 --ghm "$here/ghm" "${ways[@]}" \
+    --search uniform --candidates 256 --samples 256 --solver euler --ode-steps 20
 }
 
 regret() { # of the cheap searches, against the paper's with four times its chains
@@ -92,9 +105,10 @@ for stage in "$@"; do
   if [ -e "$here/$stage.done" ]; then continue; fi
   began=$SECONDS
   case $stage in
-    data | policy | ghm | world | one | regret) $stage ;;
-    fidelity) fidelity in-support --pairs in-support ;;
-    random) fidelity random --pairs random ;;
+    data | policy | ghm | world | one | steady | uniform | regret) $stage ;;
+    fidelity) fidelity in-support --pairs in-support --gammas 0 0.5 0.8 0.9 0.96 0.98 0.99 0.995 ;;
+    # As many rollouts and samples as in the paper, of fewer pairs (24 of 256).
+    random) fidelity random --pairs random --gammas 0.99 0.995 --num-pairs 24 --num-rollouts 64 --num-samples 2048 ;;
     eval) evaluate planners --planner zero-shot compplan gpi --ghm "$here/ghm" "${ways[@]}" "${search[@]}" ;;
     *) echo "measure.sh: no stage $stage" >&2; exit 2 ;;
   esac

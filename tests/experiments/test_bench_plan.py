@@ -290,7 +290,10 @@ def test_a_reference_is_finished_over_several_runs(trained, tmp_path, monkeypatc
         ("file", "file/speed.jsonl"),
         ("folder", "folder/speed.jsonl: cannot be read"),
         ("damaged", "damaged/speed.jsonl: line 1 is no JSON object"),
-        ("infinite", "infinite/speed.jsonl: holds a row that is no JSON"),
+        (
+            "infinite",
+            "infinite/speed.jsonl: cannot be written: a row holds a number that is not finite",
+        ),
     ],
 )
 def test_a_folder_that_takes_no_rows_is_refused_before_anything_is_measured(

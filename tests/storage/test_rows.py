@@ -36,7 +36,7 @@ def test_a_line_that_is_no_row_is_named_and_the_file_left_alone(tmp_path):
 
 
 def test_numbers_that_json_has_no_word_for_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="JSON"):
+    with pytest.raises(DataError, match="JSON"):
         replace_rows(tmp_path / "rows.jsonl", [{"a": float("nan")}], ("a",))
     assert list(tmp_path.iterdir()) == []
 
@@ -73,3 +73,14 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match=r"rows\.jsonl: cannot be written"):
         append_rows(tmp_path / "file" / "rows.jsonl", [{"a": 1}])
+
+
+def test_a_row_that_is_not_finite_is_refused_and_the_file_stays(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": NaN}\n')
+    with pytest.raises(DataError, match=r"rows\.jsonl: cannot be written: a row holds"):
+        append_rows(path, [{"a": 1}])
+    assert path.read_text() == '{"a": NaN}\n'
+    with pytest.raises(DataError, match="not finite"):
+        append_rows(tmp_path / "new.jsonl", [{"a": float("inf")}])
+    assert not (tmp_path / "new.jsonl").exists()

@@ -328,8 +328,9 @@ def init(key: PRNGKeyArray, config: HIQLConfig, spec: PolicySpec) -> HIQLState:
     )
     networks = HIQLNetworks(
         value=Value(Net(2 * d, config.hidden, r, key=keys[0], layer_norm=True), heads),
-        high=Net(2 * d, config.hidden, r, key=keys[2], final_gain=0.01),
-        low=Net(d + r, config.hidden, da, key=keys[3], final_gain=0.01),
+        # A hundredth of the usual variance, as OGBench's actors have it.
+        high=Net(2 * d, config.hidden, r, key=keys[2], final_gain=0.1),
+        low=Net(d + r, config.hidden, da, key=keys[3], final_gain=0.1),
     )
     return HIQLState(
         step=jnp.zeros((), jnp.int32),

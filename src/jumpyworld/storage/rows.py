@@ -76,6 +76,11 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+    try:
+        text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+    except ValueError as error:  # also where a row that is there holds NaN, which is no JSON
+        raise data_error(
+            path, f"cannot be written: a row holds a number that is not finite ({error})"
+        ) from error
     with atomic_file(path) as file:
         file.write(text.encode())
