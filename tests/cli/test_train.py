@@ -120,3 +120,18 @@ def test_a_policy_of_another_domain_of_the_same_shape_is_pointed_out(
     moved = write_walks(tmp_path / "pointmaze-large-navigate-v0.npz")
     GHM(policy=str(straight), dataset=moved, out=tmp_path, preset="debug").job(load(moved))
     assert "trained on pointmaze-medium-navigate-v0, but" in capsys.readouterr().err
+
+
+def test_hindsight_says_where_it_is_not_exact(data, straight, tmp_path, capsys):
+    def said(policy, *changes):
+        words = {"dataset": data, "out": tmp_path, "preset": "debug"}
+        GHM(policy=policy, changes=(changes,), **words).job(load(data))
+        return capsys.readouterr().err
+
+    imitated = loading.describe(straight)["config"]["discount"]
+    assert loading.describe(straight)["kind"] == "gcbc" and imitated != 0.9
+    assert said(str(straight), "hindsight=0.1", f"goal_discount={imitated}") == ""
+    other = said(str(straight), "hindsight=0.1", "goal_discount=0.9")
+    assert f"goals of discount {imitated:g}, here they have goal_discount=0.9" in other
+    assert said(str(straight), "goal_discount=0.9") == ""
+    assert "hindsight: the targets of scripted" in said("scripted", "hindsight=0.1")

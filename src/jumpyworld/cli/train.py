@@ -93,7 +93,25 @@ class GHM(TrainCommand):
         )
         if found.domain != dataset.domain:
             warn(f"{self.policy}: trained on {found.domain}, but the data are {dataset.domain}")
+        if config.hindsight > 0:
+            self._warn_of_hindsight(found.name, config.goal_discount)
         return job
+
+    def _warn_of_hindsight(self, policy_name: str, goal_discount: float) -> None:
+        from jumpyworld.loading import describe
+
+        if policy_name != "gcbc":
+            warn(
+                f"--set hindsight: the targets of {policy_name}, which does more than imitate, "
+                "lean towards the data's behaviour"
+            )
+            return
+        imitated = describe(self.policy)["config"]["discount"]
+        if imitated != goal_discount:
+            warn(
+                f"--set hindsight: {self.policy} imitates ways to goals of discount {imitated:g}, "
+                f"here they have goal_discount={goal_discount:g}; the same is more exact"
+            )
 
     def _start(self) -> dict[str, Any]:
         if self.start_from is None:
