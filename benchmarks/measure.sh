@@ -27,8 +27,8 @@ case $domain in
     settings=(width=256 precision=bf16 jumps=ahead learning_rate=1e-3 hindsight=0.1 goal_discount=0.99)
     ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 5 --discount 0.995) ;;
   antmaze-*)
-    policy_steps=100000 steps=45000
-    settings=(learning_rate=5e-4 z_frame=moving hindsight=0.1 goal_discount=0.99)
+    policy_steps=100000 steps=36000
+    settings=(learning_rate=5e-4 z_frame=moving)
     ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 5 --discount 0.995) ;;
   cube-*)
     policy_steps=90000 steps=25000

@@ -9,10 +9,12 @@ import pytest
 from drifting import MEDIUM, Random, compose, paths
 from own_domain import LINE
 
+from jumpyworld import policies
 from jumpyworld.errors import ConfigError, PlanError
 from jumpyworld.evaluation.lockstep import Lockstep
 from jumpyworld.evaluation.success import episode_seed, evaluate
 from jumpyworld.planning import AbstractPlanner, Plan, ZeroShot
+from jumpyworld.policies import from_callable
 
 
 class Straight:
@@ -53,6 +55,31 @@ def test_a_domain_that_no_registry_knows_is_evaluated_like_any_other():
     assert straight.task_ids == (1, 2) and straight.mean == 1.0
     assert (straight.steps[0] == 3).all() and (straight.steps[1] == 6).all()
     assert evaluate(LINE, Still(), episodes=1, workers=1).mean == 0.0
+
+
+def head_for_it(states, z):
+    gap = z - states
+    return gap / np.maximum(np.linalg.norm(gap, axis=-1, keepdims=True), 1e-6)
+
+
+def test_a_function_of_somebody_elses_is_evaluated_like_a_policy():
+    outside = from_callable(head_for_it, observation_dim=1, action_dim=1, z_dim=1)
+    ours, theirs = (evaluate(LINE, p, episodes=2, workers=2) for p in (Straight(), outside))
+    assert ours.mean == theirs.mean == 1.0
+    np.testing.assert_array_equal(ours.steps, theirs.steps)
+
+
+@pytest.mark.parametrize("name", ["hiql", "sharsa", "hfbc"])
+def test_hierarchies_act_by_themselves(name):
+    """An evaluation needs no planner for them: all levels see the state and the far goal alone."""
+    algorithm = policies.get(name)
+    spec = policies.PolicySpec.from_arrays(np.eye(2, dtype=np.float32), np.eye(2))
+    state = algorithm.init(jax.random.key(0), algorithm.config.preset("debug"), spec)
+    policy = algorithm.inference_model(state)
+    box = {"episodes": 1, "workers": 1, "max_steps": 4, "tasks": (1,)}
+    found, again, other = (evaluate(MEDIUM, policy, **box, seed=seed) for seed in (0, 0, 1))
+    assert found.outcomes.shape == (1, 1) and (found.steps == 4).all()
+    assert found.mean == again.mean == other.mean == 0.0
 
 
 class Leaper:

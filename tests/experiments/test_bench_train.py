@@ -5,12 +5,15 @@ import jax
 import numpy as np
 import pytest
 
+from jumpyworld import policies
 from jumpyworld.errors import ConfigError
+from jumpyworld.experiments import bench_train
 from jumpyworld.experiments.bench_train import (
     VERSIONS,
     bench_ghm,
-    one_step_policy,
+    bench_policies,
     random_dataset,
+    untrained_policy,
     version_job,
 )
 from jumpyworld.experiments.plain import plain_loss
@@ -21,7 +24,7 @@ from jumpyworld.ghm.job import ghm_job
 @pytest.fixture(scope="module")
 def setting():
     dataset = random_dataset(rows=2000)
-    policy = one_step_policy(dataset, "debug")
+    policy = untrained_policy("gctd3", dataset, "debug")
     return dataset, policy, GHMConfig.preset("debug", width=16, embed_dim=8, batch_size=12)
 
 
@@ -95,3 +98,31 @@ def test_rows_say_what_was_measured():
         [1000 * row["batch"] / row["ms"] for row in rows],
         rtol=0.01,
     )
+
+
+def test_a_version_may_ask_another_policy(monkeypatch):
+    def measured(jobs, seeds, **box):
+        asked = [type(job.data[1]).__name__ for job in jobs.values()]
+        assert asked == ["OneStepPolicy", "GCBCPolicy"]
+        return {name: {"ms": 1.0} for name in jobs}
+
+    monkeypatch.setattr(bench_train, "measure", measured)
+    versions = [v for v in VERSIONS if v.name in ("bf16", "flow-policy")]
+    rows = bench_ghm("debug", (8,), versions)
+    assert [row["policy"] for row in rows] == ["gctd3", "gcbc"]
+    assert versions[0].changes == versions[1].changes
+
+
+def test_every_policy_has_a_row_of_its_own_pace(monkeypatch):
+    took = {name: 2.0 + i for i, name in enumerate(policies.ALGORITHMS)}
+
+    def measured(jobs, seeds, **box):
+        assert {name: job.kind for name, job in jobs.items()} == {name: name for name in took}
+        return {name: {"ms": took[name]} for name in jobs}
+
+    monkeypatch.setattr(bench_train, "measure", measured)
+    rows = bench_policies("debug")
+    assert {row["policy"]: row["steps_per_second"] for row in rows} == {
+        name: round(1000 / ms, 1) for name, ms in took.items()
+    }
+    assert all(row["what"] == "policy train step" and row["batch"] > 0 for row in rows)

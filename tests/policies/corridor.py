@@ -109,6 +109,7 @@ def slopes(climbed, data, config, number=2000):
     balance: the way off the behaviour's action, towards the goal if positive. One is the way from
     standing still to full pace. Both see the critic alone, not what the student made of it.
     """
+    assert config.normalise == "none", "the critic is asked in raw units"
     rows = np.random.default_rng(5).choice(np.asarray(data.valid_indices), (2, number))
     s, a, g = data.observations[rows[0]], data.actions[rows[0]], data.observations[rows[1]]
     slope = jax.vmap(jax.grad(climbed, argnums=1))(s, a, g)[:, 0]

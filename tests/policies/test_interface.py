@@ -55,6 +55,19 @@ def test_the_actor_does_not_move_the_critic(briefly_trained, name):
     assert not eqx.tree_equal(after.networks.actors, after_other.networks.actors)
 
 
+@pytest.mark.parametrize("name", ["crl", "gc1s", "gctd3"])
+def test_what_the_actor_keeps_to_does_not_move_the_critic(briefly_trained, walks, quick, name):
+    """GC-TD3's target asks the actor, so only its weight in the loss is changed."""
+    trained = briefly_trained(name)
+    state, key = trained.states[0], jax.random.key(9)
+    looser = dataclasses.replace(trained.config, distill_coefficient=0.01)
+    other, _ = quick(lambda s: trained.algorithm.step(s, walks[1], key, looser))(state)
+    after, _ = trained.step(state, key)
+    assert eqx.tree_equal(after.networks.critic, other.networks.critic)
+    assert not eqx.tree_equal(after.networks.actors.student, other.networks.actors.student)
+    assert eqx.tree_equal(after.networks.actors.behaviour, other.networks.actors.behaviour)
+
+
 def test_rounded_inner_layers_change_actions_a_little(trained, key):
     policy = trained.policy
     width = policy.observation_dim
@@ -151,7 +164,7 @@ def test_sample_actions_agrees_with_sample(trained):
     assert np.array_equal(got, policy.sample(jax.random.key(3), s, g))
 
 
-def test_temperature(briefly_trained):
+def test_temperature(briefly_trained, oracle):
     def act(name, temperature, seed=0):
         policy = briefly_trained(name).policy
         return policy.sample_actions(np.ones(3), np.zeros(3), jax.random.key(seed), temperature)
@@ -161,6 +174,12 @@ def test_temperature(briefly_trained):
         assert not np.array_equal(act(name, 1.0), act(name, 1.0, seed=1))
     assert np.array_equal(act("hiql", 0.0), act("hiql", 0.0, seed=1))
     assert not np.array_equal(act("hiql", 1.0), act("hiql", 0.0))
+    hiql = briefly_trained("hiql").policy
+    s, z = hiql.normaliser.normalise(jnp.ones(3)), hiql.normaliser.normalise(jnp.zeros(3))
+    mean = oracle.net(hiql.high, s, z)
+    subgoal = np.sqrt(len(mean)) * mean / np.linalg.norm(mean)
+    want = np.clip(oracle.net(hiql.low, s, subgoal), -1, 1)
+    np.testing.assert_allclose(act("hiql", 0.0), want, atol=1e-6)
 
 
 def test_missing_arguments_are_named(briefly_trained):

@@ -7,6 +7,7 @@ from jumpyworld.errors import ConfigError
 from jumpyworld.policies.job import policy_job
 from jumpyworld.storage import schema
 from jumpyworld.storage.trees import is_array
+from jumpyworld.training import TrainingConfig, train
 
 
 @pytest.mark.parametrize("name", policies.ALGORITHMS)
@@ -45,3 +46,19 @@ def test_settings_of_another_algorithm_are_refused(walks):
 def test_only_policies_with_a_target_network_have_its_rate():
     with_rate = {n for n, a in policies.ALGORITHMS.items() if hasattr(a.config, "target_rate")}
     assert with_rate == {"gctd3", "gc1s", "hiql", "sharsa"}
+
+
+def test_a_run_with_a_target_network_goes_on_bit_for_bit(walks, tmp_path):
+    """Both halves of two seeds give the files of a run that was never stopped."""
+    config = policies.get("gctd3").config.preset("debug")
+
+    def run(folder, *ends):
+        for steps in ends:
+            settings = TrainingConfig(steps=steps, num_seeds=2, save_every=100)
+            train(policy_job("gctd3", walks[0], config), tmp_path / folder, settings)
+        files = (tmp_path / folder / "checkpoints" / "step-000000006").glob("*.safetensors")
+        return {file.name: file.read_bytes() for file in files}
+
+    straight = run("straight", 6)
+    assert set(straight) == {"model.safetensors", "train_state.safetensors"}
+    assert run("stopped", 3, 6) == straight

@@ -17,7 +17,7 @@ from jumpyworld.cli.train_loop import read_changes
 from jumpyworld.errors import ConfigError, unwritable
 from jumpyworld.evaluation.pairs import draw_rows
 from jumpyworld.experiments import bench_plan as bench
-from jumpyworld.experiments.bench_train import one_step_policy
+from jumpyworld.experiments.bench_train import ONE_STEP, untrained_policy
 from jumpyworld.experiments.references import References
 from jumpyworld.ghm import GeometricHorizonModel, GHMConfig, GHMSpec
 from jumpyworld.planning import (
@@ -211,7 +211,7 @@ def _random(flags: BenchPlan, domain: domains.Domain):
     config = with_changes(config, read_changes(flags.set), "--set")
     spec = GHMSpec.from_arrays(dataset.observations, dataset.starts, dataset.ends, da)
     ghm = GeometricHorizonModel(config, spec, key=jax.random.key(flags.seed))
-    policy = one_step_policy(dataset, flags.preset)
+    policy = untrained_policy(ONE_STEP, dataset, flags.preset)
     return ghm, policy, "gctd3", rows[: flags.states], rows[-flags.states :]
 
 

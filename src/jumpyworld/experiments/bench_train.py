@@ -28,6 +28,7 @@ from jumpyworld.training import TrainingJob
 from jumpyworld.training.chunk import ChunkRunner
 
 OBSERVATION_DIM, ACTION_DIM, TRAJECTORY = 29, 8, 1000
+ONE_STEP = "gctd3"  # acts in one evaluation of a network
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Version:
         plain: uses ``experiments.plain`` instead of ``ghm.losses``.
         seeds: models trained at once.
         same_law: whether the loss is the paper's in expectation, solver settings included.
+        policy: whose future is learnt; what its actions cost is part of a step.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Version:
     plain: bool = False
     seeds: int = 1
     same_law: bool = True
+    policy: str = ONE_STEP
 
 
 _FAST = {"precision": "bf16"}
@@ -91,6 +94,9 @@ VERSIONS = (
         same_law=False,
     ),
     Version("3-seeds", "three seeds under vmap", _FAST, seeds=3),
+    Version(
+        "flow-policy", "bf16, of a policy with ten evaluations an action", _FAST, policy="gcbc"
+    ),
 )
 
 
@@ -105,12 +111,12 @@ def random_dataset(rows: int = 20_000, seed: int = 0) -> Dataset:
     return Dataset.from_arrays(observations, actions, ends)
 
 
-def one_step_policy(dataset: Dataset, preset: Size) -> Any:
-    """Return an untrained policy that acts in one evaluation: GC-TD3's student."""
-    td3 = policies.get("gctd3")
+def untrained_policy(name: str, dataset: Dataset, preset: Size) -> Any:
+    """Return a policy with its first weights: enough for times."""
+    algorithm = policies.get(name)
     spec = PolicySpec.from_arrays(dataset.observations, dataset.actions)
-    state = td3.init(jax.random.key(0), td3.config.preset(preset), spec)
-    return td3.inference_model(state)
+    state = algorithm.init(jax.random.key(0), algorithm.config.preset(preset), spec)
+    return algorithm.inference_model(state)
 
 
 def version_job(version: Version, config: GHMConfig, dataset: Dataset, policy: Any) -> TrainingJob:
@@ -220,10 +226,10 @@ def bench_ghm(
         say: told of each stage.
     """
     dataset = random_dataset()
-    policy = one_step_policy(dataset, preset)
+    acting = {v.policy: untrained_policy(v.policy, dataset, preset) for v in versions}
     cases = {f"{v.name} x {batch}": (v, batch) for batch in batches for v in versions}
     jobs = {
-        name: version_job(v, GHMConfig.preset(preset, batch_size=batch), dataset, policy)
+        name: version_job(v, GHMConfig.preset(preset, batch_size=batch), dataset, acting[v.policy])
         for name, (v, batch) in cases.items()
     }
     seeds = {name: v.seeds for name, (v, _) in cases.items()}
@@ -239,6 +245,7 @@ def bench_ghm(
             "batch": batch,
             "variant": v.name,
             "idea": v.idea,
+            "policy": v.policy,
             "seeds": v.seeds,
             "same_law": v.same_law,
             **{key: round(value, 3) for key, value in measured[name].items()},

@@ -7,7 +7,8 @@ that the target bootstraps on:
 
 Q is then the value of the behaviour (SARSA), never asked about actions that the data do not hold.
 At the last state of a trajectory A' is the recorded action where the source stored one. With
-``n_step`` A' is the data's action where the target bootstraps, and Q is still the behaviour's.
+``n_step`` A' is the data's action where the target bootstraps, and Q is still the behaviour's, if
+that acts by the state alone.
 """
 
 from collections.abc import Mapping

@@ -20,11 +20,13 @@ No target policy smoothing: the policy draws fresh noise anyway.
 
 With ``mask_at_goal`` a goal on the way, k <= m, ends the sum: the target is gamma^(k-1) and nothing
 more. Values spread n times as fast, and with them their slopes in the action. The n - 1 actions on
-the way are the behaviour's: right for GC-1S, whose Q is the behaviour's; biased for GC-TD3
-(off-policy, without correction), towards the behaviour and the more so the larger n. For both,
-goals of a row's own future are hindsight: the rows on the way are those of a trajectory that did
-arrive, and n of them flatter more than one. And n of a trajectory's rows bootstrap on its last
-state, which is trained nowhere, where one did.
+the way are the behaviour's: right for GC-1S, whose Q is the behaviour's, if that acts by the state
+alone (one with an aim of its own that the state does not show keeps to it for n rows, so that an
+action tells of the aim, and the fixed point itself moves with n); biased for GC-TD3 (off-policy,
+without correction), towards the behaviour and the more so the larger n. For both, goals of a row's
+own future are hindsight: the rows on the way are those of a trajectory that did arrive, and n of
+them flatter more than one. And n of a trajectory's rows bootstrap on its last state, which is
+trained nowhere, where one did.
 
 Three things to know before a short training. Values settle with a time constant of
 1 / (target_rate (1 - gamma)) steps, 20,000 with the defaults. A goal d steps away is felt only
