@@ -26,8 +26,10 @@ from jaxtyping import Array, Float
 from jumpyworld import data, domains, policies
 from jumpyworld.cli.provenance import provenance
 from jumpyworld.cli.train_loop import read_changes
-from jumpyworld.evaluation.draws import Truth, draw_truth, model_samples
+from jumpyworld.evaluation.draws import draw_truth, model_samples
 from jumpyworld.evaluation.fidelity import (
+    compare_rewards,
+    in_places,
     in_support_pairs,
     random_pairs,
     rollouts,
@@ -37,7 +39,6 @@ from jumpyworld.evaluation.fidelity import (
 from jumpyworld.experiments.bench_train import Version, version_job
 from jumpyworld.ghm import GHMConfig
 from jumpyworld.loading import load, load_policy
-from jumpyworld.planning.precedents import GoalFeatures
 from jumpyworld.policies.base import AbstractPolicy
 from jumpyworld.policies.job import policy_job
 from jumpyworld.policies.scripted import ScriptedGoalPolicy
@@ -215,7 +216,8 @@ def main() -> None:
                     str(seed): model_samples(model, policy, pairs, GAMMAS, draw_key, a.samples)
                     for seed, model in enumerate(runner.models(carry))
                 }
-                jobs.append(side.submit(report, a, domain, {**facts, "pairs": kind}, truth, drawn))
+                told = {**facts, "pairs": kind}
+                jobs.append(side.submit(report, a, domain, told, truth, pairs.goals, drawn))
             if a.seconds is not None:
                 for job in jobs:
                     job.result()
@@ -226,9 +228,8 @@ def main() -> None:
     compilers.shutdown()
 
 
-def report(a, domain, facts, truth, drawn) -> None:
+def report(a, domain, facts, truth, goals, drawn) -> None:
     """Score one variant's samples on one kind of pairs, in processes of their own."""
-    features = GoalFeatures(domain)
     whole = score(truth, drawn, GAMMAS, workers=a.score_workers)
     row = {
         **facts,
@@ -245,17 +246,16 @@ def report(a, domain, facts, truth, drawn) -> None:
         ],
     }
     say(f"{facts['variant']:<14} {facts['pairs']:<10}", cells(row["emd"], row["floor"]))
-    if features(truth.samples).shape != truth.samples.shape:
-        # The same of what decides the task alone: an ant's velocities say nothing of it.
-        places = score(
-            Truth(features(truth.samples), features(truth.halves), truth.clipped),
-            {seed: features(np.asarray(x)) for seed, x in drawn.items()},
-            GAMMAS,
-            workers=a.score_workers,
-        )
+    # The same of what decides the task alone: an ant's velocities say nothing of it.
+    if (narrowed := in_places(domain, truth, drawn)) is not None:
+        places = score(*narrowed, GAMMAS, workers=a.score_workers)
         row["place_emd"] = [[round(f.emd, 4) for f in places[seed]] for seed in drawn]
         row["place_floor"] = [round(f.floor, 4) for f in places["0"]]
         say(f"{facts['variant']:<14} places    ", cells(row["place_emd"], row["place_floor"]))
+    rewards = [compare_rewards(domain, x, truth.samples, goals, GAMMAS) for x in drawn.values()]
+    row["reward"] = [[round(r.model, 5) for r in seed] for seed in rewards]
+    row["truth_reward"] = [round(r.truth, 5) for r in rewards[0]]
+    say(f"{facts['variant']:<14} rewards   ", cells(row["reward"], row["truth_reward"]))
     append_rows(a.out / "ablation.jsonl", [row])
 
 

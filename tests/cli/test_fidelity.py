@@ -65,7 +65,8 @@ def test_a_study_from_end_to_end(home, tmp_path, capsys):
     discounts = ["--gammas", ".998", ".9", "--allow-extrapolation"]
     assert run(arguments(home, out, *discounts, models=("hc", "flow"))) == 0
     printed = capsys.readouterr()
-    for text in ("td-hc", "td-flow", "floor", "in walls", "shift / spread", "picture:"):
+    words = ("td-hc", "td-flow", "floor", "in walls", "reward", "shift / spread", "picture:")
+    for text in words:
         assert text in printed.out
     assert "rollouts: 36/36 steps" in printed.err and "EMD: 18/18 pairs" in printed.err
 
@@ -82,6 +83,9 @@ def test_a_study_from_end_to_end(home, tmp_path, capsys):
     assert near["ci95"][0] <= near["emd"] <= near["ci95"][1]
     assert near["floor_ci95"][0] <= near["floor"] <= near["floor_ci95"][1]
     assert far["clipped"] > 0.8 and near["truth_walls"] == 0.0 and 0 <= near["walls"] <= 1
+    low, high = near["reward_diff_ci95"]
+    assert low <= near["reward"] - near["truth_reward"] <= high and 0 <= near["truth_reward"] <= 1
+    assert "place_emd" not in near  # a point's state is its place
     assert [fact["gamma"] for fact in hc["sensitivity"]] == [0.0, 0.8, 0.95]
     assert near["floor"] == flow["rows"][0]["floor"] and near["emd"] != flow["rows"][0]["emd"]
 

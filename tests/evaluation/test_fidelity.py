@@ -4,18 +4,26 @@ import numpy as np
 import pytest
 
 from jumpyworld import domains
+from jumpyworld.cli.fidelity import print_tables
 from jumpyworld.errors import ConfigError
 from jumpyworld.evaluation.fidelity import (
     PRESETS,
+    Fidelity,
     Pairs,
     Protocol,
+    Rewards,
+    Truth,
+    compare_rewards,
     draw_truth,
     geometric_resample,
+    in_places,
     measure_fidelity,
     model_samples,
     score,
     wall_share,
 )
+from jumpyworld.evaluation.sensitivity import Sensitivity
+from jumpyworld.evaluation.study import Outcome, result_rows
 
 P = 12
 STARTS = np.linspace(0.0, 50.0, P, dtype=np.float32)[:, None]
@@ -158,3 +166,67 @@ def test_walls_by_hand():
     states[1, :, :2] = wall[0]
     assert wall_share(ant, states) == pytest.approx(0.5)
     assert wall_share(domains.get("cube-1"), np.zeros((3, 28))) is None
+
+
+def test_places_leave_out_what_no_plan_asks_about():
+    ant = domains.get("antmaze-medium")
+    rng = np.random.default_rng(0)
+    samples = rng.normal(size=(1, 2, 30, 29)).astype(np.float32)
+    truth = Truth(samples, np.stack([samples, samples + 1]), np.zeros(1))
+    astray = samples.copy()
+    astray[..., 2:] += 100.0  # right in x and y, wrong in the 27 others
+    ahead = samples.copy()
+    ahead[..., 0] += 3.0
+    narrowed = in_places(ant, truth, {"astray": astray, "ahead": ahead})
+    assert narrowed is not None and narrowed[0].samples.shape == (1, 2, 30, 2)
+    facts = score(*narrowed, (0.9,), workers=1)
+    assert facts["astray"][0].emd == pytest.approx(0.0, abs=1e-6)
+    assert facts["ahead"][0].emd == pytest.approx(3.0, abs=1e-5)
+    assert facts["ahead"][0].floor == pytest.approx(np.sqrt(2), abs=1e-5)
+    assert score(truth, {"astray": astray}, (0.9,), workers=1)["astray"][0].emd > 500
+    point = Truth(samples[..., :2], np.stack([samples[..., :2]] * 2), np.zeros(1))
+    assert in_places(domains.get("pointmaze-medium"), point, {}) is None
+
+
+def test_rewards_by_hand():
+    point = domains.get("pointmaze-medium")  # within 1 of the goal
+    goals = np.array([[0.0, 0.0], [8.0, 0.0]], np.float32)
+    near, far = [0.9, 0.0], [1.1, 0.0]
+    samples = goals[None, :, None] + np.array([near, near, far, far], np.float32)
+    samples[0, 1] = goals[1] + far  # the second pair's never arrive
+    truth = goals[None, :, None] + np.array([near, far, far, far], np.float32)
+    (found,) = compare_rewards(point, samples, truth, goals, (0.9,))
+    assert (found.gamma, found.model, found.truth) == (0.9, 0.25, 0.25)
+    # Pairs differ by +.25 and -.25: Student's interval of two values, 12.706 sd / sqrt(2).
+    assert found.ci95 == pytest.approx(12.7062 * 0.25, rel=1e-4)
+
+    cubes = domains.get("cube-2")
+    goal = np.zeros((2, cubes.observation_dim), np.float32)
+    state = np.zeros((2, 2, 3, cubes.observation_dim), np.float32)
+    state[1, :, :, 19:22] = 1.0  # the first cube out of place, the second in it
+    found = compare_rewards(cubes, state, state[::-1], goal, (0.5, 0.9))
+    assert [(f.model, f.truth) for f in found] == [(2.0, 1.0), (1.0, 2.0)]
+
+
+def test_an_outcome_as_a_row_and_as_tables(capsys):
+    outcome = Outcome(
+        fidelity={"td-hc": [Fidelity(0.9, 3.0, 0.5, 2.0, 0.25, 0.0)]},
+        places={"td-hc": [Fidelity(0.9, 0.7, 0.8, 0.4, 0.125, 0.0)]},
+        rewards={"td-hc": [Rewards(0.9, 0.25, 0.375, 0.0625)]},
+        walls={"td-hc": [None], "truth": [None]},
+        sensitivity={"truth": [Sensitivity(0.8, 1.0, 2.0)], "td-hc": [Sensitivity(0.8, 0.5, 2.0)]},
+        files=[],
+        minutes={},
+    )
+    (row,) = result_rows(outcome, "td-hc")["rows"]
+    assert row["emd"] == 3.0 and row["ci95"] == [2.5, 3.5]
+    assert row["place_emd"] == 0.7 and row["place_ci95"] == [0.0, 1.5]
+    assert row["place_floor"] == 0.4 and row["place_floor_ci95"] == [0.275, 0.525]
+    assert (row["reward"], row["truth_reward"]) == (0.25, 0.375)
+    assert row["reward_diff_ci95"] == [-0.1875, -0.0625] and "walls" not in row
+    print_tables(outcome)
+    whole, task, felt = capsys.readouterr().out.strip().split("\n\n")
+    assert whole.split()[-6:] == ["10", "3", "0.5", "2", "0.25", "0.0%"]
+    assert task.splitlines()[0].startswith("what decides the task")
+    assert task.split()[-8:] == ["0.7", "0.8", "0.4", "0.125", "-", "-", "0.25", "0.375"]
+    assert felt.split()[-3:] == ["0.5", "2", "0.25"]

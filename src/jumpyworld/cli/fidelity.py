@@ -11,6 +11,7 @@ from jumpyworld.cli.flags import spelt
 
 if TYPE_CHECKING:
     from jumpyworld.cli.models import LoadedModel
+    from jumpyworld.evaluation.fidelity import Fidelity as Distances
     from jumpyworld.evaluation.fidelity import Protocol
     from jumpyworld.evaluation.study import Outcome
     from jumpyworld.loading import LoadedPolicy
@@ -237,38 +238,54 @@ class Fidelity:
 
 
 def print_tables(outcome: "Outcome") -> None:
-    """Print EMD per model and discount, and the effect of the first action."""
+    """Print EMD per model and discount, what plans are made of, and the first action's effect."""
     from rich.console import Console
     from rich.table import Table
 
     # Into a file or a pipe a table is as wide as it needs to be; nothing is cut off.
     width = None if sys.stdout.isatty() else 200
     console = Console(highlight=False, markup=False, emoji=False, width=width)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    titles = ("gamma", "steps", "EMD", "± 95%", "floor", "± 95%", "clipped", "in walls", "(truth)")
-    table.add_column("model", no_wrap=True)
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
+
+    def show(first: str, titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column(first, no_wrap=True)
+        for title in titles:
+            table.add_column(title, justify="right", no_wrap=True)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print()
+
+    rows, plans = [], []
     for name, facts in outcome.fidelity.items():
         for i, fact in enumerate(facts):
+            cells = (name, f"{fact.gamma:g}", f"{1 / (1 - fact.gamma):.0f}")
+            rows.append((*cells, *_distances(fact), _percent(fact.clipped)))
+            places = _distances(outcome.places[name][i]) if outcome.places else ()
             walls = (outcome.walls[name][i], outcome.walls["truth"][i])
-            cells = (f"{fact.gamma:g}", f"{1 / (1 - fact.gamma):.0f}")
-            values = (fact.emd, fact.ci95, fact.floor, fact.floor_ci95)
-            shares = (fact.clipped, *walls)
-            table.add_row(name, *cells, *map(_number, values), *map(_percent, shares))
-    console.print(table)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("first action", no_wrap=True)
-    for title in ("gamma", "steps", "shift", "spread", "shift / spread"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for name, facts in outcome.sensitivity.items():
-        for fact in facts:
-            cells = (f"{fact.gamma:g}", f"{1 / (1 - fact.gamma):.0f}")
-            values = (fact.shift, fact.spread, fact.ratio)
-            table.add_row(name, *cells, *map(_number, values))
-    console.print()
-    console.print(table)
-    console.print()
+            reward = outcome.rewards[name][i]
+            rewards = (_number(reward.model), _number(reward.truth))
+            plans.append((*cells, *places, *map(_percent, walls), *rewards))
+    distances = ("EMD", "± 95%", "floor", "± 95%")
+    show("model", ("gamma", "steps", *distances, "clipped"), rows)
+    of_places = distances if outcome.places else ()
+    titles = ("gamma", "steps", *of_places, "in walls", "(truth)", "reward", "(truth)")
+    show("what decides the task" if outcome.places else "for planning", titles, plans)
+    rows = [
+        (
+            name,
+            f"{fact.gamma:g}",
+            f"{1 / (1 - fact.gamma):.0f}",
+            *map(_number, (fact.shift, fact.spread, fact.ratio)),
+        )
+        for name, facts in outcome.sensitivity.items()
+        for fact in facts
+    ]
+    show("first action", ("gamma", "steps", "shift", "spread", "shift / spread"), rows)
+
+
+def _distances(fact: "Distances") -> tuple[str, ...]:
+    return tuple(map(_number, (fact.emd, fact.ci95, fact.floor, fact.floor_ci95)))
 
 
 def _number(value: float | None) -> str:

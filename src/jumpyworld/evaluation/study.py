@@ -1,7 +1,7 @@
 """A whole fidelity study: rollouts, samples, distances, walls and sensitivity, for several models.
 
     pairs ── rollouts (kept) ── truth ─┐
-                                       ├── samples (kept) ── EMD, walls
+                                       ├── samples (kept) ── EMD, of places too; walls, rewards
     models ─────────────────── draws ──┘
     pairs ── two first actions ── rollouts (kept), models ── sensitivity
 
@@ -23,7 +23,15 @@ from jumpyworld.domains import Domain
 from jumpyworld.errors import ConfigError
 from jumpyworld.evaluation import sensitivity as sensitivities
 from jumpyworld.evaluation.draws import check_discounts, draw_truth, model_samples
-from jumpyworld.evaluation.fidelity import Fidelity, Protocol, score, wall_share
+from jumpyworld.evaluation.fidelity import (
+    Fidelity,
+    Protocol,
+    Rewards,
+    compare_rewards,
+    in_places,
+    score,
+    wall_share,
+)
 from jumpyworld.evaluation.pairs import Pairs
 from jumpyworld.evaluation.rollouts import RolloutStore, identity_of, rollouts
 from jumpyworld.evaluation.samples import TRUTH, Samples
@@ -47,6 +55,8 @@ class Outcome:
 
     Attributes:
         fidelity: of each model, per discount.
+        places: the same of what decides the task alone; empty where that is the whole state.
+        rewards: of each model, per discount: what planning makes of its samples.
         walls: share of states inside walls per discount, of each model and of ``truth``; None
             where there are no walls.
         sensitivity: to the first action per discount, of each model and of ``truth``.
@@ -55,6 +65,8 @@ class Outcome:
     """
 
     fidelity: dict[str, list[Fidelity]]
+    places: dict[str, list[Fidelity]]
+    rewards: dict[str, list[Rewards]]
     walls: dict[str, list[float | None]]
     sensitivity: dict[str, list[Sensitivity]]
     files: list[Path]
@@ -146,9 +158,17 @@ def run_study(
 
     with report("EMD", "pairs") as progress:
         facts = score(truth, drawn, protocol.gammas, workers=workers, progress=progress)
+    places = {}
+    if (narrowed := in_places(domain, truth, drawn)) is not None:
+        with report("EMD of places", "pairs") as progress:
+            places = score(*narrowed, protocol.gammas, workers=workers, progress=progress)
+    rewards = {
+        name: compare_rewards(domain, array, truth.samples, pairs.goals, protocol.gammas)
+        for name, array in drawn.items()
+    }
     walls = {name: [wall_share(domain, x) for x in array] for name, array in sources.items()}
     clock.lap("emd")
-    return Outcome(facts, walls, felt, files, clock.minutes)
+    return Outcome(facts, places, rewards, walls, felt, files, clock.minutes)
 
 
 def result_rows(outcome: Outcome, name: str) -> dict[str, Any]:
@@ -166,6 +186,23 @@ def result_rows(outcome: Outcome, name: str) -> dict[str, Any]:
             "floor": fact.floor,
             "floor_ci95": _interval(fact.floor, fact.floor_ci95),
             "clipped": fact.clipped,
+        }
+        if outcome.places:
+            place = outcome.places[name][i]
+            row |= {
+                "place_emd": place.emd,
+                "place_ci95": _interval(place.emd, place.ci95),
+                "place_floor": place.floor,
+                "place_floor_ci95": _interval(place.floor, place.floor_ci95),
+            }
+        reward = outcome.rewards[name][i]
+        row |= {
+            "reward": reward.model,
+            "truth_reward": reward.truth,
+            "reward_diff_ci95": [
+                reward.model - reward.truth - reward.ci95,
+                reward.model - reward.truth + reward.ci95,
+            ],
         }
         walls, true_walls = outcome.walls[name][i], outcome.walls[TRUTH][i]
         if walls is not None:
