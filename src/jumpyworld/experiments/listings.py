@@ -71,11 +71,12 @@ def speed(found: Collected) -> str:
         method = str(data.get("method", data.get("variant", NONE)))
         figures = [f"{name} {data[name]}" for name in _MEASURED if name in data]
         words = [str(data.get("what", NONE)), of or NONE, method, _network(data)]
+        words.append(str(data.get("rounds", NONE)))
         words += [", ".join(figures) or NONE, _with_interval(data, "regret")]
         words += [_with_interval(data, name) for name in ("regret_over_first", "agreement")]
         lines.append([*words, str(data.get("device", NONE))])
-    titles = ["what", "of", "method", "network", "measured", "regret", "regret_over_first"]
-    titles.append("top-1 agreement")
+    titles = ["what", "of", "method", "network", "rounds", "measured", "regret"]
+    titles += ["regret_over_first", "top-1 agreement"]
     return f"## Speed\n\n{table([*titles, 'device'], lines)}" if lines else ""
 
 
