@@ -130,6 +130,9 @@ def _value(hint: Any, data: Any, where: str) -> Any:
         return data
     if origin is typing.Literal:
         wanted = f"one of {', '.join(map(str, arguments))}"
+    elif origin in (tuple, list):
+        inner = (getattr(item, "__name__", str(item)) for item in arguments if item is not Ellipsis)
+        wanted = f"a list in brackets of {', '.join(inner)}"
     else:
         wanted = getattr(hint, "__name__", hint)
     raise CheckpointError(f"{where}: {brief(data)} is not {wanted}")
