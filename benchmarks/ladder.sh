@@ -7,9 +7,10 @@
 # one     rung a: the scripted policy to one goal, within five minutes, scored at each quarter
 # point   rung b: one change at a time, three seeds
 # ant     the same on antmaze-medium
+# minute  the same at equal time, a minute each, one seed: what a larger batch or more consistency costs and gives
 #
 # Stages after the first do not wait for each other and may run side by side. Rows go to
-# $LADDER/rows/ablation.jsonl. To try it out, make STEPS, ONE_STEPS, DATA_EPISODES and POLICY_STEPS small,
+# $LADDER/rows/ablation.jsonl. To try it out, make STEPS, ONE_STEPS, SECONDS_EACH, DATA_EPISODES and POLICY_STEPS small,
 # with WIDTH=32 and SMALL="--pairs 4 --rollouts 4 --samples 32 --rollout-steps 60 --seeds 1".
 set -euo pipefail
 here=${LADDER:-ladder}
@@ -58,10 +59,18 @@ ant() {
     --set width=${WIDTH:-256} learning_rate=1e-3 final_lr_fraction=0.05 target_rate=0.02 final_target_rate=0.005
 }
 
+minute() { # schedules need the number of steps, which is not known: rates stay as they are
+  compare antmaze-medium none: batch-4096:batch_size=4096 batch-4096-fast:batch_size=4096,learning_rate=2e-3 \
+    consistent:hc_fraction=0.85 ratio:hc_fraction=0.85,beta_sampler=ratio \
+    --kinds in-support --policy "$here/policies/antmaze-medium" --seconds "${SECONDS_EACH:-60}" --seeds 1 \
+    --pairs 24 --rollouts 24 --score-workers 14 \
+    --set width=${WIDTH:-512} learning_rate=1e-3 target_rate=0.02
+}
+
 for stage in "$@"; do
   began=$SECONDS
   case $stage in
-    sets | one | point | ant) $stage ;;
+    sets | one | point | ant | minute) $stage ;;
     *) echo "ladder.sh: no stage $stage" >&2; exit 2 ;;
   esac
   echo "[ladder] $stage: $((SECONDS - began)) s"
