@@ -216,8 +216,10 @@ def main() -> None:
                     str(seed): model_samples(model, policy, pairs, GAMMAS, draw_key, a.samples)
                     for seed, model in enumerate(runner.models(carry))
                 }
-                told = {**facts, "pairs": kind}
-                jobs.append(side.submit(report, a, domain, told, truth, pairs.goals, drawn))
+                told, goals = {**facts, "pairs": kind}, pairs.goals
+                if a.one_goal:  # whatever a pair says, that is where the policy goes
+                    goals = np.broadcast_to(np.asarray(policy.goal), goals.shape)
+                jobs.append(side.submit(report, a, domain, told, truth, goals, drawn))
             if a.seconds is not None:
                 for job in jobs:
                     job.result()

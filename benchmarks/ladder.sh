@@ -10,7 +10,8 @@
 # minute  the same at equal time, a minute each, one seed: what a larger batch or more consistency costs and gives
 #
 # Stages after the first do not wait for each other and may run side by side. Rows go to
-# $LADDER/rows/ablation.jsonl. To try it out, make STEPS, ONE_STEPS, SECONDS_EACH, DATA_EPISODES and POLICY_STEPS small,
+# $LADDER/rows/ablation.jsonl. VARIANTS="none: wide:width=512" takes some of point's alone, and no variant is begun
+# after DEADLINE seconds. To try it out, make STEPS, ONE_STEPS, SECONDS_EACH, DATA_EPISODES and POLICY_STEPS small,
 # with WIDTH=32 and SMALL="--pairs 4 --rollouts 4 --samples 32 --rollout-steps 60 --seeds 1".
 set -euo pipefail
 here=${LADDER:-ladder}
@@ -32,22 +33,23 @@ compare() { # DOMAIN VARIANT... OPTION...
   local domain=$1
   shift
   $python "$(dirname "$0")/ghm_ablation.py" "$@" --domain "$domain" --sets "$here/sets" \
-    --runs "$here/runs" --out "$here/rows" ${SMALL:-}
+    --runs "$here/runs" --out "$here/rows" --deadline "${DEADLINE:-99999}" ${SMALL:-}
 }
 
 one() {
-  compare pointmaze-large one-goal: --one-goal --steps "${ONE_STEPS:-45000}" --seeds 1 --curve 4 --deadline 9999 \
+  compare pointmaze-large one-goal: --one-goal --steps "${ONE_STEPS:-45000}" --seeds 1 --curve 4 \
     --rollout-steps 1000 --set width=${WIDTH:-256} learning_rate=1e-3 final_lr_fraction=0.05 target_rate=0.02 \
     final_target_rate=0.005 hc_fraction=0.5
 }
 
 point() {
-  compare pointmaze-large none: hindsight:hindsight=0.1 hindsight-matched:hindsight=0.1,goal_discount=0.99 \
+  compare pointmaze-large ${VARIANTS:-none: hindsight:hindsight=0.1 hindsight-matched:hindsight=0.1,goal_discount=0.99 \
+    nearer-goals:goal_discount=0.99 \
     falling-both:final_lr_fraction=0.05,final_target_rate=0.005 falling-learning:final_lr_fraction=0.05 \
     falling-target:final_target_rate=0.005 wide:width=512 narrow:width=128 batch-256:batch_size=256 \
     batch-4096:batch_size=4096 slow-learning:learning_rate=3e-4 fast-learning:learning_rate=3e-3 \
     ratio:beta_sampler=ratio now:jumps=now every-time:jumps=now,bootstrap_grid=every curriculum:curriculum=0.5 \
-    hindsight-30:hindsight=0.3 \
+    hindsight-30:hindsight=0.3} \
     --kinds in-support --policy "$here/policies/pointmaze-large" --steps "${STEPS:-6000}" \
     --set width=${WIDTH:-256} learning_rate=1e-3 target_rate=0.02
 }

@@ -8,7 +8,7 @@
 # given again until all is done. Runs and rows lie in $MEASURE (measure/DOMAIN). Two stages that do not
 # wait for each other may run side by side, and so may two domains. To try it out, EPISODES_OF_DATA,
 # POLICY_STEPS, POLICY_SET, STEPS, GHM_SET (instead of the domain's settings), FIDELITY (further options of
-# `jumpy fidelity`), WORLD_STEPS, EPISODES and STATES make everything small.
+# `jumpy fidelity`), WORLD_STEPS, EPISODES, FEW (of the uniform search) and STATES make everything small.
 set -euo pipefail
 domain=${1:?usage: measure.sh DOMAIN STAGE...}
 shift
@@ -24,7 +24,9 @@ fifty() { printf '50 %.0s' $(seq "$1"); }
 case $domain in
   pointmaze-*)
     policy_steps=40000 steps=45000
-    settings=(width=256 precision=bf16 jumps=ahead learning_rate=1e-3 hindsight=0.1 goal_discount=0.99)
+    goals=0.99 # as far as those of its GC-BC, as hindsight asks
+    if [ "$domain" = pointmaze-giant ]; then goals=0.995; fi
+    settings=(width=256 precision=bf16 jumps=ahead learning_rate=1e-3 hindsight=0.1 "goal_discount=$goals")
     ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 5 --discount 0.995) ;;
   antmaze-*)
     policy_steps=100000 steps=36000
@@ -38,7 +40,6 @@ case $domain in
 esac
 if [ "$domain" = pointmaze-giant ]; then
   ways=(--proposal bridge --horizons $(fifty 12)) every=(--replan-every 5 --discount 0.997)
-  settings+=(goal_discount=0.995) # that of its GC-BC, as hindsight asks
 fi
 policy_steps=${POLICY_STEPS:-$policy_steps} steps=${STEPS:-$steps}
 if [ -n "${GHM_SET:-}" ]; then read -ra settings <<< "$GHM_SET"; fi
@@ -90,13 +91,13 @@ steady() { # against dithering: the last plan stands among the candidates, and a
   evaluate steady --planner zero-shot compplan --ghm "$here/ghm" "${ways[@]}" "${search[@]}" --warm-start 4 --margin 0.1
 }
 
-paper() { # the paper's own candidates, horizons and discount, with a cheaper search than its own
+paper() { # the paper's own proposal, horizons and discount, and the base policy; with a cheaper search than its own
   local every=(--replan-every 5)
   evaluate paper --planner zero-shot compplan --ghm "$here/ghm" --precision bf16 --include-base \
     --search elimination --rounds 256x8 32x24 4x64 --candidates 256
 }
 
-uniform() { # the paper's search, on a few episodes of one task, as it costs a hundred times as much
+uniform() { # the paper's search, on a few episodes of one task, as it costs three hundred times as much
   EPISODES=${FEW:-3} evaluate uniform --planner zero-shot compplan --tasks 1 --ghm "$here/ghm" "${ways[@]}" \
     --search uniform --candidates 256 --samples 256 --solver euler --ode-steps 20
 }

@@ -103,3 +103,17 @@ def test_hiql_batches(walks, key):
     assert (high > n).all() and (high <= ends).all()
     assert np.array_equal(find(batch.high_w), np.minimum(n + 10, high))
     assert np.array_equal(find(batch.low_g), np.minimum(n + 10, ends))
+
+
+def test_actors_begin_with_small_outputs():
+    """A tenth of the usual size in the last layer, as OGBench's actors; values begin as usual."""
+    config = hiql.HIQLConfig(hidden=(64, 64), representation_dim=64)
+    networks = hiql.init(jax.random.key(0), config, SPEC).networks
+
+    def size(net):
+        weight = net.layers[-1].weight
+        return float(jnp.std(weight)) * math.sqrt(weight.shape[0])  # inputs first
+
+    assert size(networks.high) == pytest.approx(0.1, rel=0.1)
+    assert size(networks.low) == pytest.approx(0.1, rel=0.15)
+    assert size(networks.value.phi) == pytest.approx(1.0, rel=0.1)

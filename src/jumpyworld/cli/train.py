@@ -102,8 +102,8 @@ class GHM(TrainCommand):
 
         if policy_name != "gcbc":
             warn(
-                f"--set hindsight: the targets of {policy_name}, which does more than imitate, "
-                "lean towards the data's behaviour"
+                f"--set hindsight: the targets of {policy_name}, which does not imitate ways to "
+                "such goals, lean towards the data's behaviour"
             )
             return
         imitated = describe(self.policy)["config"]["discount"]
