@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jumpyworld.ghm.batch import Draws, GHMBatch, SupportsSample
 from jumpyworld.ghm.config import GHMConfig
+from jumpyworld.ghm.landing import land
 from jumpyworld.ghm.losses import (
     Regression,
     Terms,
@@ -109,8 +110,8 @@ def regressions_ahead(
     a_fresh = policy.sample(next_key, fresh.next_observations[:c], fresh.z[:c])
     if not config.mask_action:
         a_fresh = jnp.concatenate([a_fresh, fresh.next_actions[c:]])
-    # ``inside`` is about unconditional rows, which stay.
-    rows = dataclasses.replace(fresh, inside=None)
+    # ``inside`` is about unconditional rows, which stay; ``known`` about none in particular.
+    rows = dataclasses.replace(fresh, inside=None, known=None)
     first = jax.tree.map(lambda leaf: leaf[:hc], rows)
     unjumped = Jumped(
         first,
@@ -167,7 +168,7 @@ def regressions_ahead(
     )
     b = len(draws.t)
     terms = (one_step, Regression(x[:b], v[:b], t[:b]), Regression(x[b:], v[b:], t[b:]))
-    s_plus = target.state_normaliser.denormalise(jumps)
+    s_plus = land(jumps, draws.beta[:hc], fresh.known, target.state_normaliser)
     a_plus = policy.sample(plus_key, s_plus, first.z)
     after = Jumped(
         first,

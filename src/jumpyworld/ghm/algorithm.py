@@ -160,6 +160,7 @@ def sample_batch(
         rows.next_actions,
         z,
         masks=_masks(data)[rows.index] if config.use_masks else None,
+        known=_some_states(data, future_key, config.landings) if config.landings > 0 else None,
     )
     if config.uncond_source == "trajectory" and gamma is not None:
         c = config.layout.conditional
@@ -183,6 +184,12 @@ def sample_batch(
             span=span.astype(gamma.dtype),
         )
     return batch
+
+
+def _some_states(data: DeviceData, key: PRNGKeyArray, number: int) -> Float[Array, "N d"]:
+    """Draw states of the dataset, raw units; a key of its own, folded off the rows' futures."""
+    rows = jax.random.randint(jax.random.fold_in(key, 1), (number,), 0, len(data.observations))
+    return data.observations[rows]
 
 
 def _masks(data: DeviceData) -> Float[Array, " N"]:

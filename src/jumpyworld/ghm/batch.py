@@ -38,6 +38,7 @@ class GHMBatch(eqx.Module):
         masks: for ``use_masks`` alone, 0 where S' is a true end, else 1 [B].
         on_the_way: for ``hindsight`` alone, the state of the first term [B, d]; elsewhere it is S'.
         span: for ``hindsight`` alone, steps from S to S' [B].
+        known: for ``landings`` alone, states of the data where jumps may end [N, d].
     """
 
     observations: Float[Array, "B d"]
@@ -49,6 +50,7 @@ class GHMBatch(eqx.Module):
     masks: Float[Array, " B"] | None = None
     on_the_way: Float[Array, "B d"] | None = None
     span: Float[Array, " B"] | None = None
+    known: Float[Array, "N d"] | None = None
 
     @property
     def one_step(self) -> Float[Array, "B d"]:

@@ -82,6 +82,8 @@ class GHMConfig:
         hindsight: how far targets look ahead along the data, as a share of the row's horizon, where
             the goal is in the row's own future; for policies that imitate the data (GC-BC), see
             ``hindsight``. Paper 0: one step.
+        landings: jumps of a consistency row end at the nearest of so many states of the data; 0 lets
+            them end where the model says (paper). See ``landing``.
         jumps: when S+ of a consistency row is drawn: ``now``, or ``ahead``, one step before the row
             is learnt from, which halves the evaluations in a row; see ``ahead``.
         use_masks: at true ends of an episode (the data's ``masks``) the process stays where it is:
@@ -143,6 +145,7 @@ class GHMConfig:
     mask_action: bool = True
     uncond_source: Literal["bootstrap", "trajectory"] = "bootstrap"
     hindsight: float = 0.0
+    landings: int = 0
     jumps: Literal["now", "ahead"] = "now"
     use_masks: bool = False
     reduction: Literal["sum", "mean"] = "sum"
@@ -203,7 +206,7 @@ class GHMConfig:
         _require(self, "z_frame", ok, "absolute with z_source=one_hot")
         for name in ("data_scale", "embed_scale", "learning_rate", "adam_eps"):
             _require(self, name, getattr(self, name) > 0, "above 0")
-        for name in ("weight_decay", "grad_clip"):
+        for name in ("weight_decay", "grad_clip", "landings"):
             _require(self, name, getattr(self, name) >= 0, "at least 0")
         for field in dataclasses.fields(self):
             choices = get_args(field.type) if get_origin(field.type) is Literal else ()

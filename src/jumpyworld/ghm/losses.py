@@ -41,6 +41,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jumpyworld.flows import interpolate, target_velocity
 from jumpyworld.ghm.batch import Draws, GHMBatch, SupportsSample, sample_draws
 from jumpyworld.ghm.config import GHMConfig
+from jumpyworld.ghm.landing import land
 from jumpyworld.ghm.model import Condition, GeometricHorizonModel
 
 Metrics = dict[str, Float[Array, ""]]
@@ -245,7 +246,7 @@ def regressions(
     one_step = one_step_target(x1, x0, beta.t)
     if hc == 0:
         return jax.lax.stop_gradient((one_step, beta, None))
-    s_plus = target.state_normaliser.denormalise(jumps)
+    s_plus = land(jumps, draws.beta[:hc], batch.known, target.state_normaliser)
     a_plus = policy.sample(plus_key, s_plus, z[:hc])
     gamma = gamma_bootstrap_target(
         target, s_plus, a_plus, z[:hc], draws.gamma[:hc], draws.x0_gamma, draws.t[:hc], config
