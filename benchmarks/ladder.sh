@@ -56,7 +56,8 @@ point() {
 
 ant() {
   compare antmaze-medium falling: hindsight:hindsight=0.1,goal_discount=0.99 ratio:hc_fraction=0.75,beta_sampler=ratio \
-    power:step_power=0.5 ratio-power:hc_fraction=0.75,beta_sampler=ratio,step_power=0.5 \
+    landed:hc_fraction=0.85,beta_sampler=ratio,landings=16384 power:step_power=0.5 \
+    ratio-power:hc_fraction=0.75,beta_sampler=ratio,step_power=0.5 \
     --kinds in-support --policy "$here/policies/antmaze-medium" --steps "${STEPS:-5000}" --pairs 24 --rollouts 24 \
     --set width=${WIDTH:-256} learning_rate=1e-3 final_lr_fraction=0.05 target_rate=0.02 final_target_rate=0.005
 }
@@ -64,6 +65,7 @@ ant() {
 minute() { # schedules need the number of steps, which is not known: rates stay as they are
   compare antmaze-medium none: batch-4096:batch_size=4096 batch-4096-fast:batch_size=4096,learning_rate=2e-3 \
     consistent:hc_fraction=0.85 ratio:hc_fraction=0.85,beta_sampler=ratio \
+    landed:hc_fraction=0.85,beta_sampler=ratio,landings=16384 \
     --kinds in-support --policy "$here/policies/antmaze-medium" --seconds "${SECONDS_EACH:-60}" --seeds 1 \
     --pairs 24 --rollouts 24 --score-workers 14 \
     --set width=${WIDTH:-512} learning_rate=1e-3 target_rate=0.02

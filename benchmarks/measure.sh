@@ -18,7 +18,7 @@ seed=${SEED:-500}
 mkdir -p "$here"
 
 # What each domain needs: steps of the policy and of the model, its settings, where candidates come from.
-rates=(final_lr_fraction=0.05 target_rate=0.02 final_target_rate=0.005 normaliser=paced hc_fraction=0.5)
+rates=(final_lr_fraction=0.05 target_rate=0.02 final_target_rate=0.005 normaliser=paced)
 search=(--search elimination --rounds 64x8 12x24 3x64 --candidates 64)
 fifty() { printf '50 %.0s' $(seq "$1"); }
 case $domain in
@@ -26,15 +26,15 @@ case $domain in
     policy_steps=40000 steps=45000
     goals=0.99 # as far as those of its GC-BC, as hindsight asks
     if [ "$domain" = pointmaze-giant ]; then goals=0.995; fi
-    settings=(width=256 precision=bf16 jumps=ahead learning_rate=1e-3 hindsight=0.1 "goal_discount=$goals")
+    settings=(width=256 precision=bf16 jumps=ahead learning_rate=1e-3 hindsight=0.1 "goal_discount=$goals" hc_fraction=0.5)
     ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 5 --discount 0.995) ;;
   antmaze-*)
     policy_steps=100000 steps=36000
-    settings=(learning_rate=5e-4 z_frame=moving)
+    settings=(learning_rate=5e-4 z_frame=moving hc_fraction=0.85 beta_sampler=ratio landings=16384)
     ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 5 --discount 0.995) ;;
   cube-*)
     policy_steps=90000 steps=25000
-    settings=(learning_rate=5e-4)
+    settings=(learning_rate=5e-4 hc_fraction=0.5)
     ways=(--proposal trace --horizons $(fifty 6)) every=(--replan-every 5 --discount 0.99) ;;
   *) echo "measure.sh: no settings for $domain" >&2; exit 2 ;;
 esac

@@ -82,8 +82,8 @@ class GHMConfig:
         hindsight: how far targets look ahead along the data, as a share of the row's horizon, where
             the goal is in the row's own future; for policies that imitate the data (GC-BC), see
             ``hindsight``. Paper 0: one step.
-        landings: jumps of a consistency row end at the nearest of so many states of the data; 0 lets
-            them end where the model says (paper). See ``landing``.
+        landings: jumps of consistency rows end at the nearest of so many states of the data; with 0
+            (paper) where the model says. See ``landing``.
         jumps: when S+ of a consistency row is drawn: ``now``, or ``ahead``, one step before the row
             is learnt from, which halves the evaluations in a row; see ``ahead``.
         use_masks: at true ends of an episode (the data's ``masks``) the process stays where it is:

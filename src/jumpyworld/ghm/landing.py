@@ -42,8 +42,10 @@ def land(
     if known is None:
         return free
     there = units.normalise(known)
-    # |x - y|^2 without the |x|^2 that all have in common: a product of matrices.
-    gap = jnp.sum(jnp.square(there), axis=-1)[None] - 2.0 * (jumps @ there.T)
+    # |x - y|^2 without the |x|^2 that all have in common: a product of matrices, in full precision
+    # because small differences of large numbers decide.
+    product = jnp.matmul(jumps, there.T, precision="highest")
+    gap = jnp.sum(jnp.square(there), axis=-1)[None] - 2.0 * product
     nearest = known[jnp.argmin(gap, axis=-1)]
     # A hair below, as 1 / (1 - .9) is 10.000002 or 9.999998 by the rounding of .9.
     far = 1.0 / (1.0 - beta) > SHORTEST - 1e-3
