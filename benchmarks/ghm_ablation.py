@@ -252,6 +252,7 @@ def report(a, domain, facts, truth, goals, drawn) -> None:
     if (narrowed := in_places(domain, truth, drawn)) is not None:
         places = score(*narrowed, GAMMAS, workers=a.score_workers)
         row["place_emd"] = [[round(f.emd, 4) for f in places[seed]] for seed in drawn]
+        row["place_ci95"] = [[round(f.ci95, 4) for f in places[seed]] for seed in drawn]
         row["place_floor"] = [round(f.floor, 4) for f in places["0"]]
         say(f"{facts['variant']:<14} places    ", cells(row["place_emd"], row["place_floor"]))
     rewards = [compare_rewards(domain, x, truth.samples, goals, GAMMAS) for x in drawn.values()]

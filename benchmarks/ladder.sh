@@ -55,7 +55,8 @@ point() {
 }
 
 ant() {
-  compare antmaze-medium falling: hindsight:hindsight=0.1,goal_discount=0.99 ratio:hc_fraction=0.75,beta_sampler=ratio \
+  compare antmaze-medium falling: hindsight:hindsight=0.1,goal_discount=0.99 \
+    consistent:hc_fraction=0.85 ratio:hc_fraction=0.85,beta_sampler=ratio \
     landed:hc_fraction=0.85,beta_sampler=ratio,landings=16384 power:step_power=0.5 \
     ratio-power:hc_fraction=0.75,beta_sampler=ratio,step_power=0.5 \
     --kinds in-support --policy "$here/policies/antmaze-medium" --steps "${STEPS:-5000}" --pairs 24 --rollouts 24 \

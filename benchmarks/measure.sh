@@ -7,8 +7,8 @@
 # Every stage goes on where it was stopped, and one that has ended is left out, so the same line can be
 # given again until all is done. Runs and rows lie in $MEASURE (measure/DOMAIN). Two stages that do not
 # wait for each other may run side by side, and so may two domains. To try it out, EPISODES_OF_DATA,
-# POLICY_STEPS, POLICY_SET, STEPS, GHM_SET (instead of the domain's settings), FIDELITY (further options of
-# `jumpy fidelity`), WORLD_STEPS, EPISODES, FEW (of the uniform search) and STATES make everything small.
+# POLICY_STEPS, POLICY_SET, STEPS, GHM_SET (instead of the domain's settings, hc_fraction among them), FIDELITY
+# (further options of `jumpy fidelity`), WORLD_STEPS, EPISODES, FEW (of the uniform search) and STATES make everything small.
 set -euo pipefail
 domain=${1:?usage: measure.sh DOMAIN STAGE...}
 shift
@@ -30,7 +30,7 @@ case $domain in
     ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 5 --discount 0.995) ;;
   antmaze-*)
     policy_steps=100000 steps=36000
-    settings=(learning_rate=5e-4 z_frame=moving hc_fraction=0.85 beta_sampler=ratio landings=16384)
+    settings=(learning_rate=5e-4 z_frame=moving hc_fraction=0.5)
     ways=(--proposal bridge --horizons $(fifty 8)) every=(--replan-every 5 --discount 0.995) ;;
   cube-*)
     policy_steps=90000 steps=25000

@@ -52,6 +52,8 @@ def test_the_straightforward_loss_is_the_fast_one(setting, hc_fraction):
     other = dataclasses.replace(config, step_power=0.5)
     with pytest.raises(ConfigError, match=r"step_power=0\.5: the plain loss has 0\.0 alone"):
         plain_loss(model, target, batch, key, other, policy)
+    with pytest.raises(ConfigError, match="landings=4: the plain loss has 0 alone"):
+        plain_loss(model, target, batch, key, dataclasses.replace(config, landings=4), policy)
     a, b = (
         np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree.field)])
         for tree in (got_gradient, want_gradient)

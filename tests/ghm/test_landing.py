@@ -10,7 +10,7 @@ from jumpyworld.errors import ConfigError
 from jumpyworld.ghm import GHMConfig
 from jumpyworld.ghm.algorithm import init, sample_batch, step
 from jumpyworld.ghm.batch import sample_draws
-from jumpyworld.ghm.landing import SHORTEST, land
+from jumpyworld.ghm.landing import land
 from jumpyworld.ghm.losses import regressions
 from jumpyworld.nn import Normaliser
 
@@ -21,14 +21,22 @@ def test_the_nearest_by_hand():
     # Model units: (raw - (10, 0)) * (5, 1), so a step of the first dimension is worth five.
     units = Normaliser(jnp.array([10.0, 0.0]), jnp.array([2.0, 1.0]), gains=jnp.array([10.0, 1.0]))
     known = jnp.array([[10.0, 0.0], [11.0, 0.0], [10.0, 4.0]])
-    jumps = jnp.array([[1.0, 0.5], [4.0, 0.0], [0.5, 3.5], [0.5, 3.5], [0.5, 3.5]])
+    jumps = jnp.array([[1.0, 0.5], [3.0, 2.1], [0.5, 3.5], [0.5, 3.5], [0.5, 3.5]])
     beta = jnp.array([0.99, 0.95, 0.9, 0.89, 0.0])
     got = land(jumps, beta, known, units)
-    # In raw units the third jump is (10.1, 3.5); the last two are too short to be moved.
+    # The second is (10.6, 2.1) in raw units, in which (10, 4) would be the nearest. The third is
+    # (10.1, 3.5), and the last two are too short to be moved.
     want = [[10.0, 0.0], [11.0, 0.0], [10.0, 4.0], [10.1, 3.5], [10.1, 3.5]]
     np.testing.assert_allclose(got, want, rtol=1e-6)
     np.testing.assert_allclose(land(jumps, beta, None, units), units.denormalise(jumps))
-    assert pytest.approx(1 / (1 - 0.9)) == SHORTEST
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e7])
+def test_a_jump_that_is_none_does_not_pass_for_a_state(bad):
+    units = Normaliser(jnp.zeros(2), jnp.ones(2))
+    jumps = jnp.array([[0.2, 0.0], [bad, 0.0], [0.0, bad]])
+    got = land(jumps, jnp.full(3, 0.99), jnp.array([[0.0, 0.0], [5.0, 5.0]]), units)
+    np.testing.assert_array_equal(got, [[0.0, 0.0], [bad, 0.0], [0.0, bad]])
 
 
 def test_the_nearest_of_many_is_the_one_of_all_distances(spec, config, make_model):
@@ -82,8 +90,9 @@ def test_the_policy_and_the_model_are_asked_about_known_states(landing, change, 
 
 
 @pytest.mark.parametrize("jumps", ["now", "ahead"])
-def test_steps_learn_and_wait_with_known_states(landing, change, jumps, spec, policy, data):
-    config = change(landing, jumps=jumps)
+@pytest.mark.parametrize("more", [{"hindsight": 0.1}, {"uncond_source": "trajectory"}])
+def test_steps_learn_and_wait_with_known_states(landing, change, jumps, more, spec, policy, data):
+    config = change(landing, jumps=jumps, **more)
     state = init(jax.random.key(0), config, spec, policy)
     go = eqx.filter_jit(step)
     for i in range(2):

@@ -25,6 +25,7 @@ _WRITTEN_OUT = {
     "step_power": 0.0,
     "curriculum": 0.0,
     "hindsight": 0.0,
+    "landings": 0,
 }
 
 

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jumpyworld.ghm.batch import Draws, GHMBatch, SupportsSample
 from jumpyworld.ghm.config import GHMConfig
-from jumpyworld.ghm.landing import land
+from jumpyworld.ghm.landing import FAR, land
 from jumpyworld.ghm.losses import (
     Regression,
     Terms,
@@ -32,9 +32,6 @@ from jumpyworld.ghm.losses import (
 )
 from jumpyworld.ghm.model import GeometricHorizonModel
 from jumpyworld.ghm.spec import GHMSpec
-
-FAR = 1e6
-"""Normalised units beyond which a jump is none: nothing can be learnt from there."""
 
 
 class Jumped(eqx.Module):

@@ -142,7 +142,7 @@ def sample_batch(
         gamma: discounts of the rows, which ``uncond_source="trajectory"`` and ``hindsight`` need;
             without them every row looks one step ahead [B].
     """
-    row_key, z_key, future_key = jax.random.split(key, 3)
+    row_key, z_key, future_key, known_key = jax.random.split(key, 4)
     rows = sample_transitions(data, row_key, config.batch_size)
     goals = rows.index
     if config.z_source == "one_hot":
@@ -160,7 +160,7 @@ def sample_batch(
         rows.next_actions,
         z,
         masks=_masks(data)[rows.index] if config.use_masks else None,
-        known=_some_states(data, future_key, config.landings) if config.landings > 0 else None,
+        known=_some_states(data, known_key, config.landings) if config.landings > 0 else None,
     )
     if config.uncond_source == "trajectory" and gamma is not None:
         c = config.layout.conditional
@@ -187,9 +187,8 @@ def sample_batch(
 
 
 def _some_states(data: DeviceData, key: PRNGKeyArray, number: int) -> Float[Array, "N d"]:
-    """Draw states of the dataset, raw units; a key of its own, folded off the rows' futures."""
-    rows = jax.random.randint(jax.random.fold_in(key, 1), (number,), 0, len(data.observations))
-    return data.observations[rows]
+    """Draw states of the dataset, raw units."""
+    return data.observations[jax.random.randint(key, (number,), 0, len(data.observations))]
 
 
 def _masks(data: DeviceData) -> Float[Array, " N"]:

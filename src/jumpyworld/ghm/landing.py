@@ -22,6 +22,8 @@ from jumpyworld.nn import Normaliser
 
 SHORTEST = 10.0
 """Mean steps of a jump from which on it is moved."""
+FAR = 1e6
+"""Normalised units beyond which a jump is none: nothing can be learnt from there."""
 
 
 def land(
@@ -48,5 +50,7 @@ def land(
     gap = jnp.sum(jnp.square(there), axis=-1)[None] - 2.0 * product
     nearest = known[jnp.argmin(gap, axis=-1)]
     # A hair below, as 1 / (1 - .9) is 10.000002 or 9.999998 by the rounding of .9.
-    far = 1.0 / (1.0 - beta) > SHORTEST - 1e-3
-    return jnp.where(far[:, None], nearest, free)
+    moved = 1.0 / (1.0 - beta) > SHORTEST - 1e-3
+    # A jump that is none must not pass for a state: the loss, and ``ahead``, have to see it.
+    moved &= jnp.all(jnp.abs(jumps) < FAR, axis=-1)
+    return jnp.where(moved[:, None], nearest, free)
