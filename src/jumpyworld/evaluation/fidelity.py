@@ -177,8 +177,7 @@ def compare_rewards(
 ) -> list[Rewards]:
     """Return a model's mean reward beside the truth's: the values of plans of one segment.
 
-    A model that is blurred arrives too seldom, one that is too sure too often; either way a plan's
-    value is wrong by about this factor in each of its segments.
+    A model that is blurred arrives too seldom, one that is too sure too often.
     """
     model, real = (domain.reward(x, goals[None, :, None]).mean(-1) for x in (samples, truth))
     return [
