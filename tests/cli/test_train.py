@@ -8,6 +8,7 @@ from tiny_runs import TINY, TINY_MODEL, jumpy, refused, train_gcbc, train_ghm, w
 import jumpyworld
 from jumpyworld import loading, policies
 from jumpyworld.cli.train import GHM
+from jumpyworld.cli.train_loop import lost_again
 from jumpyworld.data import load
 from jumpyworld.errors import CheckpointError, ConfigError
 from jumpyworld.ghm import GeometricHorizonModel
@@ -58,6 +59,22 @@ def test_a_world_model_trains_and_loads_back(data, tmp_path, capsys):
     assert "2 steps" in capsys.readouterr().out
     s, a = np.ones((3, 2), np.float32), np.zeros((3, 2), np.float32)
     assert jumpyworld.load(tmp_path / "run").sample(jax.random.key(0), s, a).shape == (3, 2)
+
+
+def test_a_loss_that_ends_far_above_its_best_is_pointed_out(data, tmp_path, capsys):
+    def rows(*losses, seed=0):
+        return [{"step": i + 1, "seed": seed, "loss": loss} for i, loss in enumerate(losses)]
+
+    assert lost_again([]) == lost_again(rows(3.0, 0.5, 49.0)) == lost_again(rows(None, None)) == []
+    assert lost_again(rows(-0.1, 50.0)) == []  # a loss below 0 has no scale
+    assert lost_again(rows(0.01, 9.0, 0.02)) == []  # it recovered
+    two = rows(3.0, 0.5, 51.0, seed=7) + rows(1.0, 1.0, 1.0, seed=8)
+    (line,) = lost_again(two)
+    assert line.startswith("seed 7: the loss was 0.5 at step 2 and is 51 at step 3, ")
+    wild = ("--dataset", data, "--out", tmp_path / "run", *TINY_MODEL, "learning_rate=1e3")
+    assert jumpy("train", "world-model", *wild, "--steps", 4, "--log-every", 1) == 0
+    error = capsys.readouterr().err
+    assert f"jumpy: warning: {tmp_path / 'run'}: seed 0: the loss was " in error
 
 
 def test_two_seeds_train_at_once_and_load_apart(data, straight, tmp_path, capsys):

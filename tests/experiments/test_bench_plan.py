@@ -11,6 +11,7 @@ import pytest
 from jumpyworld.cli import bench_plan as cli_bench
 from jumpyworld.cli import run
 from jumpyworld.cli.bench import BenchPlan
+from jumpyworld.errors import PlanError
 from jumpyworld.evaluation.stats import wilson
 from jumpyworld.experiments import bench_plan, bench_train
 from jumpyworld.experiments.bench_plan import (
@@ -206,6 +207,31 @@ def test_states_where_all_candidates_are_alike_are_left_out_and_counted():
     tasks = [Task(lambda states, goal: 0.0 * states[..., 0], -np.ones(1))] * 3
     out = measure_regret(planners["paper"], planners, np.zeros((3, 1), np.float32), tasks)
     assert out == {"flat": 3, "states": 0, "paper": {}}
+
+
+class BrokenDice(Dice):
+    """Lands nowhere, but for a share of the candidates."""
+
+    def __init__(self, share):
+        self.share = share
+
+    def sample(self, key, states, actions, z, gamma, **options):
+        found = super().sample(key, states, actions, z, gamma)
+        return jnp.where((z < 0) & (found > self.share), jnp.nan, found)
+
+
+def test_a_model_whose_candidates_are_not_finite_is_refused_at_its_first_state(tmp_path):
+    tasks, states = [Task(reward, -np.ones(1))] * 3, np.zeros((3, 1), np.float32)
+
+    def measure(share):
+        planners = {"paper": make_planner(METHODS[0], BrokenDice(share), Proposer(), PRESET, 2**16)}
+        store = References(tmp_path, {"share": share})
+        return measure_regret(planners["paper"], planners, states, tasks, store=store)
+
+    with pytest.raises(PlanError, match=r"of the 16 candidates of state 0 are not .*already"):
+        measure(0.1)
+    assert not list(tmp_path.rglob("*.npz"))  # nothing of it is kept
+    assert measure(0.95)["states"] == 3  # a few are no reason to stop
 
 
 def test_the_command_writes_a_row_per_method(tmp_path, capsys):

@@ -13,8 +13,6 @@ from jumpyworld.experiments import gains, likeness, report, results, tables
 from jumpyworld.experiments.cells import Cell
 from jumpyworld.experiments.results import Row
 
-ROOT = Path(__file__).parents[2]
-
 
 def success(domain, policy, planner, rates, seed=0, n=20, **more):
     tasks = [
@@ -358,27 +356,6 @@ def test_the_same_rows_give_the_same_bytes(tmp_path):
     for path in files:
         assert (tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes(), path
     assert "](figures/main.png)" in (tmp_path / "a/r.md").read_text()
-
-
-def test_the_repositorys_own_results(tmp_path, capsys):
-    out = tmp_path / "report.md"
-    assert cli.run(["report", "--results", str(ROOT / "results"), "--out", str(out)]) == 0
-    text = out.read_text()
-    # The sweep's own rows stand in the tables, the others are listed: none is lost.
-    line = next(x for x in text.splitlines() if x.startswith("| pointmaze-large | gcbc | "))
-    assert "| .80 [.58, .92] | - | .70 [.48, .85]* |" in line and "| 5x4x1 |" in line
-    for variant in (".65 [.43, .82]* | - | .70", ".70 [.48, .85]* | - | .80", ".90 [.70, .97]*"):
-        assert variant in text
-    assert "unknown kind sweep" not in text and "not understood: kind" not in text
-    # Models of three recipes are three measurements.
-    traces = [x for x in text.splitlines() if "trace, every 5, q, candidates 64, horizons" in x]
-    traces = [x for x in traces if "| cube-2 | gcbc | compplan |" in x]
-    assert sorted(re.findall(r"\| (\.\d\d) \[", x)[0] for x in traces) == [".39", ".42", ".73"]
-    # One measured twice, with more rounds the second time, is told apart by these.
-    plans = [x for x in text.splitlines() if x.startswith("| plan | ")]
-    assert len(plans) == len({x.split(" | plan_ms")[0] for x in plans}) == 33
-    assert "unknown kind expert | 15 |" in text
-    assert str(ROOT) not in text
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,7 @@ def run_job(flags: TrainCommand, job: "TrainingJob", config: "TrainingConfig") -
         KeyboardInterrupt: a signal came; what was done is saved.
     """
     from jumpyworld.cli import console
+    from jumpyworld.storage.metrics import read_rows
     from jumpyworld.training import train
 
     worked = False
@@ -165,6 +166,8 @@ def run_job(flags: TrainCommand, job: "TrainingJob", config: "TrainingConfig") -
     if not worked:
         ended = "already finished; more --steps continue it, --overwrite starts anew"
     print(f"{flags.out}: {summary(result)}; {ended}")
+    for line in lost_again(read_rows(result.run / "metrics.jsonl")):
+        warn(f"{flags.out}: {line}")
 
 
 def summary(result: "Result") -> str:
@@ -181,3 +184,24 @@ def summary(result: "Result") -> str:
     if last and last[0]["step"] != result.step:
         parts.append(f"logged at step {last[0]['step']}")
     return ", ".join(parts)
+
+
+def lost_again(rows: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each seed whose loss ends far above what it once was: finite, and spoilt.
+
+    Steps that are not finite are skipped and counted; one that is merely wild passes, and can undo
+    a whole run.
+    """
+    lines = []
+    for seed in dict.fromkeys(row["seed"] for row in rows):
+        told = [row for row in rows if row["seed"] == seed and row.get("loss") is not None]
+        if not told:
+            continue
+        best, last = min(told, key=lambda row: row["loss"]), told[-1]
+        if 0 < 100 * best["loss"] < last["loss"]:
+            lines.append(
+                f"seed {seed}: the loss was {best['loss']:.3g} at step {best['step']} and is "
+                f"{last['loss']:.3g} at step {last['step']}, so that what was learnt may be lost: "
+                "use an earlier checkpoint (--keep-steps), or train again at a lower learning rate"
+            )
+    return lines

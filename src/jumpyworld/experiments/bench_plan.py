@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import ConfigError, PlanError
 from jumpyworld.evaluation.stats import mean_interval, wilson
 from jumpyworld.experiments.references import Judged, References
 from jumpyworld.flows import Solver
@@ -242,6 +242,9 @@ def measure_regret(
         store: where the reference's findings are looked up and kept.
         minutes: after which no further state is begun.
         progress: called with (states done, all).
+
+    Raises:
+        PlanError: most candidates of a state are not finite; nothing is told from the others.
     """
     if len(states) != len(tasks):
         raise ConfigError(f"{len(states)} states for {len(tasks)} tasks")
@@ -257,6 +260,7 @@ def measure_regret(
             judged = store.read(i) if store else None
             if judged is None:
                 judged = _reference(reference, keys[0], keys[1], state, task)
+                _check_sound(i, judged)
                 if store:
                     store.write(i, judged)
             values = np.asarray(judged.values, np.float64)
@@ -284,6 +288,17 @@ def _reference(
     values = np.asarray(pool.means)
     values = np.where(np.isfinite(values), values, np.nan)
     return Judged(np.asarray(pool.z), np.asarray(pool.actions), values)
+
+
+def _check_sound(state: int, judged: Judged) -> None:
+    """Refuse a state where most values are not finite: a study of the rest wastes its hours."""
+    broken = int(np.sum(~np.isfinite(judged.values)))
+    if 2 * broken > len(judged.values):
+        where = "already as proposed" if not np.isfinite(judged.z).all() else "as chains judge them"
+        raise PlanError(
+            f"regret: {broken} of the {len(judged.values)} candidates of state {state} are not "
+            f"finite ({where}): the model, or the device that runs it, is not sound"
+        )
 
 
 def _summary(rows: list[tuple[float, bool]], first: list[tuple[float, bool]]) -> dict[str, Any]:

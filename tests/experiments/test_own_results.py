@@ -1,0 +1,31 @@
+"""The rows in ``results/``, as a report shows them."""
+
+import re
+from pathlib import Path
+
+from jumpyworld import cli
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_repositorys_own_results(tmp_path):
+    out = tmp_path / "report.md"
+    assert cli.run(["report", "--results", str(ROOT / "results"), "--out", str(out)]) == 0
+    text = out.read_text()
+    # Rows of a sweep stand beside the largest evaluation of the policy alone: none is lost.
+    line = next(x for x in text.splitlines() if x.startswith("| pointmaze-large | gcbc | "))
+    assert "| .91 [.87, .94] | - | .70 [.48, .85]* |" in line and "| 5x20x3; 5x4x1 |" in line
+    for variant in (".65 [.43, .82]* | - | .70", ".70 [.48, .85]* | - | .80", ".90 [.70, .97]*"):
+        assert variant in text
+    # Not the later one of forty episodes, with small networks on a CPU.
+    assert "| antmaze-medium | gcbc | .51 [.45, .58] | .49 | " in text
+    assert "unknown kind sweep" not in text and "not understood: kind" not in text
+    # Models of three recipes are three measurements.
+    traces = [x for x in text.splitlines() if "trace, every 5, q, candidates 64, horizons" in x]
+    traces = [x for x in traces if "| cube-2 | gcbc | compplan |" in x]
+    assert sorted(re.findall(r"\| (\.\d\d) \[", x)[0] for x in traces) == [".39", ".42", ".73"]
+    # One measured twice, with more rounds the second time, is told apart by these.
+    plans = [x for x in text.splitlines() if x.startswith("| plan | ")]
+    assert len(plans) == len({x.split(" | plan_ms")[0] for x in plans}) == 33
+    assert "unknown kind expert | 15 |" in text
+    assert str(ROOT) not in text
