@@ -6,7 +6,14 @@
 #
 # Every stage goes on where it was stopped, and one that has ended is left out, so the same line can be
 # given again until all is done. Runs and rows lie in $MEASURE (measure/DOMAIN). Two stages that do not
-# wait for each other may run side by side, and so may two domains. To try it out, EPISODES_OF_DATA,
+# need each other may run side by side, and so may two domains; with WAIT=1 a stage waits until what it needs
+# is there, and with UNTIL (seconds since 1970) none begins after that, and a study of regret ends by then:
+#
+#   export WAIT=1 UNTIL=$(($(date +%s) + 1500))
+#   for domain in antmaze-medium cube-2; do bash benchmarks/measure.sh $domain data; done &
+#   bash benchmarks/measure.sh antmaze-medium policy ghm regret & bash benchmarks/measure.sh cube-2 policy ghm eval & wait
+#
+# PLANNERS are those of the stage eval (zero-shot compplan gpi). To try it out, EPISODES_OF_DATA,
 # POLICY_STEPS, POLICY_SET, STEPS, GHM_SET (instead of the domain's settings, hc_fraction among them), FIDELITY
 # (further options of `jumpy fidelity`), WORLD_STEPS, EPISODES, FEW (of the uniform search) and STATES make everything small.
 set -euo pipefail
@@ -103,20 +110,38 @@ uniform() { # the paper's search, on a few episodes of one task, as it costs thr
 }
 
 regret() { # of the cheap searches, against the paper's with four times its chains
+  local minutes=${MINUTES:-9}
+  if [ -n "${UNTIL:-}" ]; then minutes=$(awk "BEGIN {print ($UNTIL - $(date +%s)) / 60}"); fi
   $jumpy bench plan --domain "$domain" --ghm "$here/ghm" --policy "$here/policy" --dataset "$here/data" \
     --pairs in-support --reward neg-distance --states "${STATES:-200}" --reference "$here/reference" \
-    --reference-precision bf16 --minutes "${MINUTES:-9}" --rounds 6 --only paper fast fast-3 fast-2 --out "$here/regret"
+    --reference-precision bf16 --minutes "$minutes" --rounds 6 --only paper fast fast-3 fast-2 --out "$here/regret"
+}
+
+late() { [ -n "${UNTIL:-}" ] && [ "$(date +%s)" -ge "$UNTIL" ]; }
+
+needs() { # STAGE: those that must have ended before it
+  case $1 in data) ;; policy) echo data ;; ghm) echo policy ;; world) echo policy ;; *) echo ghm ;; esac
 }
 
 for stage in "$@"; do
   if [ -e "$here/$stage.done" ]; then continue; fi
+  if [ -n "${WAIT:-}" ]; then
+    for need in $(needs "$stage"); do
+      until [ -e "$here/$need.done" ] || late; do sleep 1; done
+    done
+  fi
+  if late; then
+    echo "[$domain] $stage: no time left" >&2
+    exit 3
+  fi
   began=$SECONDS
+  echo "[$domain] $stage begins at $(date +%T)"
   case $stage in
     data | policy | ghm | world | one | steady | paper | uniform | regret) $stage ;;
     fidelity) fidelity in-support --pairs in-support --gammas 0 0.5 0.8 0.9 0.96 0.98 0.99 0.995 ;;
     # As many rollouts and samples as in the paper, of fewer pairs (24 of 256).
     random) fidelity random --pairs random --gammas 0.99 0.995 --num-pairs 24 --num-rollouts 64 --num-samples 2048 ;;
-    eval) evaluate planners --planner zero-shot compplan gpi --ghm "$here/ghm" "${ways[@]}" "${search[@]}" ;;
+    eval) evaluate planners --planner ${PLANNERS:-zero-shot compplan gpi} --ghm "$here/ghm" "${ways[@]}" "${search[@]}" ;;
     *) echo "measure.sh: no stage $stage" >&2; exit 2 ;;
   esac
   # A study of regret that its time cut short goes on with more states.

@@ -282,6 +282,20 @@ def test_regret_of_a_trained_model_is_about_the_reward_that_was_asked_for(
     assert said.err.splitlines()[-1].startswith("no regret: 0 of 2 states judged")
 
 
+def test_candidates_do_not_depend_on_how_exactly_they_are_judged(trained, tmp_path):
+    exact = [word if word != "bf16" else "fp32" for word in trained]
+    found = []
+    for words in (trained, exact):
+        kept = tmp_path / words[words.index("--reference-precision") + 1]
+        assert run([*words, "--states", "2", "--reference", str(kept)]) == 0
+        found.append([np.load(file) for file in sorted(kept.rglob("state-*.npz"))])
+    for rounded, full in zip(*found, strict=True):
+        np.testing.assert_array_equal(rounded["z"], full["z"])
+        np.testing.assert_array_equal(rounded["actions"], full["actions"])
+        np.testing.assert_allclose(rounded["values"], full["values"], rtol=0.1)
+        assert (rounded["values"] != full["values"]).any()
+
+
 def test_a_reference_is_finished_over_several_runs(trained, tmp_path, monkeypatch):
     """Stopped after two states of four, the command judges the two others and no more."""
     judged, once = [], bench_plan._reference

@@ -105,6 +105,24 @@ def test_steps_learn_and_wait_with_known_states(landing, change, jumps, more, sp
         assert {row.tobytes() for row in np.asarray(state.jumped.s_plus)} <= rows
 
 
+def test_several_seeds_at_once_land_as_each_does_alone(landing, change, spec, policy, data):
+    config = change(landing, jumps="ahead")
+
+    def two_steps(seed):
+        state = init(jax.random.key(seed), config, spec, policy)
+        for i in range(2):
+            state, _ = step(
+                state, data, jax.random.fold_in(jax.random.key(seed), i), config, policy
+            )
+        return eqx.filter(state, eqx.is_inexact_array)
+
+    together = eqx.filter_jit(eqx.filter_vmap(two_steps))(jnp.array([5, 6]))
+    for k, seed in enumerate((5, 6)):
+        alone = eqx.filter_jit(two_steps)(jnp.array(seed))
+        for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(a[k], b, rtol=2e-4, atol=2e-5)
+
+
 def test_a_number_below_zero_is_refused():
     with pytest.raises(ConfigError, match="landings=-1: must be at least 0"):
         GHMConfig(landings=-1)

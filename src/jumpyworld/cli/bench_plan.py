@@ -87,6 +87,7 @@ def bench_plan(flags: BenchPlan, say: Callable[[str], None]) -> list[dict[str, A
             planners,
             states,
             tasks,
+            opener=planner(bench.METHODS[0], many),  # the paper's, whatever judges them
             seed=flags.seed,
             store=_store(flags, reference, judge, many, fingerprints, states, goals),
             minutes=(end - time.monotonic()) / 60,
@@ -247,6 +248,7 @@ def _store(
         "fingerprints": list(fingerprints),
         "preset": dataclasses.asdict(preset),
         "method": dataclasses.asdict(judge),
+        "opened": dataclasses.asdict(bench.METHODS[0]),  # earlier ones as the judge would
         "reward": flags.reward,
         "pairs": digest({"states": np.asarray(states), "goals": np.asarray(goals)}),
         "seed": flags.seed,

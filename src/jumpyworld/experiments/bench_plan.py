@@ -219,6 +219,7 @@ def measure_regret(
     states: Float[np.ndarray, "S d"],
     tasks: Sequence[Task],
     *,
+    opener: CompPlan | None = None,
     seed: int = 0,
     store: References | None = None,
     minutes: float = math.inf,
@@ -234,10 +235,11 @@ def measure_regret(
     out and counted.
 
     Args:
-        reference: draws the candidates, and judges them with many chains.
+        reference: judges candidates with many chains.
         planners: by name.
         states: raw units.
         tasks: one for each state, with the same reward function.
+        opener: draws the candidates and first actions; the reference by default.
         seed: of everything.
         store: where the reference's findings are looked up and kept.
         minutes: after which no further state is begun.
@@ -259,7 +261,7 @@ def measure_regret(
             state = jnp.asarray(state)
             judged = store.read(i) if store else None
             if judged is None:
-                judged = _reference(reference, keys[0], keys[1], state, task)
+                judged = _reference(reference, opener or reference, *keys[:2], state, task)
                 _check_sound(i, judged)
                 if store:
                     store.write(i, judged)
@@ -282,9 +284,14 @@ def measure_regret(
 
 
 def _reference(
-    planner: CompPlan, open_key: PRNGKeyArray, key: PRNGKeyArray, state: Array, task: Task
+    planner: CompPlan,
+    opener: CompPlan,
+    open_key: PRNGKeyArray,
+    key: PRNGKeyArray,
+    state: Array,
+    task: Task,
 ) -> Judged:
-    pool = _judge(planner, key, state, task, _open(planner, open_key, state, task))
+    pool = _judge(planner, key, state, task, _open(opener, open_key, state, task))
     values = np.asarray(pool.means)
     values = np.where(np.isfinite(values), values, np.nan)
     return Judged(np.asarray(pool.z), np.asarray(pool.actions), values)
