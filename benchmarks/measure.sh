@@ -2,7 +2,7 @@
 # Measure a domain for docs/results.md and docs/fidelity.md, stage by stage, on one GPU, with the settings that
 # paid so far (those of earlier tables stand beside them there):
 #
-#   bash benchmarks/measure.sh antmaze-medium data policy ghm fidelity random eval one world steady paper regret uniform
+#   bash benchmarks/measure.sh antmaze-medium data policy ghm fidelity random eval one world steady paper near regret uniform
 #
 # Every stage goes on where it was stopped, and one that has ended is left out, so the same line can be
 # given again until all is done. Runs and rows lie in $MEASURE (measure/DOMAIN). Two stages that do not
@@ -104,6 +104,12 @@ paper() { # the paper's own proposal, horizons and discount, and the base policy
     --search elimination --rounds 256x8 32x24 4x64 --candidates 256
 }
 
+near() { # the same, judged by how near chains come, where too few arrive to tell candidates apart
+  local every=(--replan-every 5)
+  evaluate near --planner zero-shot compplan --ghm "$here/ghm" --precision bf16 --include-base --reward neg-distance \
+    --search elimination --rounds 256x8 32x24 4x64 --candidates 256
+}
+
 uniform() { # the paper's search, on a few episodes of one task, as it costs three hundred times as much
   EPISODES=${FEW:-3} evaluate uniform --planner zero-shot compplan --tasks 1 --ghm "$here/ghm" "${ways[@]}" \
     --search uniform --candidates 256 --samples 256 --solver euler --ode-steps 20
@@ -137,7 +143,7 @@ for stage in "$@"; do
   began=$SECONDS
   echo "[$domain] $stage begins at $(date +%T)"
   case $stage in
-    data | policy | ghm | world | one | steady | paper | uniform | regret) $stage ;;
+    data | policy | ghm | world | one | steady | paper | near | uniform | regret) $stage ;;
     fidelity) fidelity in-support --pairs in-support --gammas 0 0.5 0.8 0.9 0.96 0.98 0.99 0.995 ;;
     # As many rollouts and samples as in the paper, of fewer pairs (24 of 256).
     random) fidelity random --pairs random --gammas 0.99 0.995 --num-pairs 24 --num-rollouts 64 --num-samples 2048 ;;
