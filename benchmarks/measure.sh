@@ -6,10 +6,10 @@
 #
 # Every stage goes on where it was stopped, and one that has ended is left out, so the same line can be
 # given again until all is done. Runs and rows lie in $MEASURE (measure/DOMAIN). Two stages that do not
-# need each other may run side by side, and so may two domains; with WAIT=1 a stage waits until what it needs
-# is there, and with UNTIL (seconds since 1970) none begins after that, and a study of regret ends by then:
+# need each other may run side by side, and so may two domains. With UNTIL (seconds since 1970) a stage waits until
+# what it needs is there, none begins after that, and a study of regret begins no further state:
 #
-#   export WAIT=1 UNTIL=$(($(date +%s) + 1500))
+#   export UNTIL=$(($(date +%s) + 1500))
 #   for domain in antmaze-medium cube-2; do bash benchmarks/measure.sh $domain data; done &
 #   bash benchmarks/measure.sh antmaze-medium policy ghm regret & bash benchmarks/measure.sh cube-2 policy ghm eval & wait
 #
@@ -117,11 +117,20 @@ uniform() { # the paper's search, on a few episodes of one task, as it costs thr
 
 regret() { # of the cheap searches, against the paper's with four times its chains
   local minutes=${MINUTES:-9}
-  if [ -n "${UNTIL:-}" ]; then minutes=$(awk "BEGIN {print ($UNTIL - $(date +%s)) / 60}"); fi
+  if [ -n "${UNTIL:-}" ]; then # whichever comes first
+    minutes=$(awk "BEGIN {left = ($UNTIL - $(date +%s)) / 60; print (left < $minutes) ? left : $minutes}")
+  fi
   $jumpy bench plan --domain "$domain" --ghm "$here/ghm" --policy "$here/policy" --dataset "$here/data" \
     --pairs in-support --reward neg-distance --states "${STATES:-200}" --reference "$here/reference" \
     --reference-precision bf16 --minutes "$minutes" --rounds 6 --only paper fast fast-3 fast-2 --out "$here/regret"
 }
+
+for stage in "$@"; do # before anything is waited for
+  case " data policy ghm fidelity random eval one world steady paper near regret uniform " in
+    *" $stage "*) ;;
+    *) echo "measure.sh: no stage $stage" >&2; exit 2 ;;
+  esac
+done
 
 late() { [ -n "${UNTIL:-}" ] && [ "$(date +%s)" -ge "$UNTIL" ]; }
 
@@ -131,7 +140,7 @@ needs() { # STAGE: those that must have ended before it
 
 for stage in "$@"; do
   if [ -e "$here/$stage.done" ]; then continue; fi
-  if [ -n "${WAIT:-}" ]; then
+  if [ -n "${UNTIL:-}" ]; then
     for need in $(needs "$stage"); do
       until [ -e "$here/$need.done" ] || late; do sleep 1; done
     done
@@ -148,7 +157,6 @@ for stage in "$@"; do
     # As many rollouts and samples as in the paper, of fewer pairs (24 of 256).
     random) fidelity random --pairs random --gammas 0.99 0.995 --num-pairs 24 --num-rollouts 64 --num-samples 2048 ;;
     eval) evaluate planners --planner ${PLANNERS:-zero-shot compplan gpi} --ghm "$here/ghm" "${ways[@]}" "${search[@]}" ;;
-    *) echo "measure.sh: no stage $stage" >&2; exit 2 ;;
   esac
   # A study of regret that its time cut short goes on with more states.
   if [ "$stage" != regret ]; then touch "$here/$stage.done"; fi

@@ -68,6 +68,7 @@ def test_a_loss_that_ends_far_above_its_best_is_pointed_out(data, tmp_path, caps
     assert lost_again([]) == lost_again(rows(3.0, 0.5, 49.0)) == lost_again(rows(None, None)) == []
     assert lost_again(rows(-0.1, 50.0)) == []  # a loss below 0 has no scale
     assert lost_again(rows(0.01, 9.0, 0.02)) == []  # it recovered
+    assert lost_again(rows(2.0, 0.003, 0.4)) == []  # a sum that passed near 0
     two = rows(3.0, 0.5, 51.0, seed=7) + rows(1.0, 1.0, 1.0, seed=8)
     (line,) = lost_again(two)
     assert line.startswith("seed 7: the loss was 0.5 at step 2 and is 51 at step 3, ")

@@ -177,13 +177,15 @@ def test_the_command_plans_with_the_high_level_of_hfbc(low, monkeypatch):
     monkeypatch.setattr(
         bench_plan,
         "measure_regret",
-        lambda reference, *args, **more: seen.append(reference) or {"states": 3, "flat": 0},
+        lambda reference, *args, opener, **more: (
+            seen.extend((reference, opener)) or {"states": 3, "flat": 0}
+        ),
     )
     flags = BenchPlan(
         domain="pointmaze-medium", ghm=Path("g"), policy="p", dataset=Path("d"), only=("paper",)
     )
     cli_bench.bench_plan(flags, print)
-    assert len(seen) == 2  # the method's and the reference's
+    assert len(seen) == 3  # the method's, the reference's and who draws its candidates
     for planner in seen:
         assert isinstance(planner.proposal, HighLevelProposal)
         assert planner.proposal.policy is whole and planner.base is found.whole
@@ -231,7 +233,30 @@ def test_a_model_whose_candidates_are_not_finite_is_refused_at_its_first_state(t
     with pytest.raises(PlanError, match=r"of the 16 candidates of state 0 are not .*already"):
         measure(0.1)
     assert not list(tmp_path.rglob("*.npz"))  # nothing of it is kept
-    assert measure(0.95)["states"] == 3  # a few are no reason to stop
+    assert measure(0.7)["states"] == 3  # some are no reason to stop
+    values = np.concatenate([np.load(file)["values"] for file in tmp_path.rglob("*.npz")])
+    assert 0 < np.isnan(values).mean() < 0.5
+    # Candidates may be sound, and what becomes of them not.
+    nothing = [Task(lambda states, goal: jnp.nan * states[..., 0], -np.ones(1))] * 3
+    planner = make_planner(METHODS[0], Dice(), Proposer(), PRESET, 2**16)
+    with pytest.raises(PlanError, match=r"16 of the 16 candidates of state 0 .*as chains judge"):
+        measure_regret(planner, {"paper": planner}, states, nothing)
+
+
+def test_a_state_that_breaks_after_sound_ones_is_left_out_and_counted(monkeypatch):
+    planner = make_planner(METHODS[0], Dice(), Proposer(), PRESET, 2**16)
+    tasks, states = [Task(reward, -np.ones(1))] * 4, np.zeros((4, 1), np.float32)
+    once, seen = bench_plan._reference, []
+
+    def reference(*args):
+        seen.append(once(*args))
+        if len(seen) == 3:
+            seen[-1].values[:9] = np.nan  # nine of sixteen
+        return seen[-1]
+
+    monkeypatch.setattr(bench_plan, "_reference", reference)
+    out = measure_regret(planner, {"paper": planner}, states, tasks)
+    assert (out["states"], out["flat"]) == (3, 1)
 
 
 def test_the_command_writes_a_row_per_method(tmp_path, capsys):
@@ -289,6 +314,7 @@ def test_candidates_do_not_depend_on_how_exactly_they_are_judged(trained, tmp_pa
         kept = tmp_path / words[words.index("--reference-precision") + 1]
         assert run([*words, "--states", "2", "--reference", str(kept)]) == 0
         found.append([np.load(file) for file in sorted(kept.rglob("state-*.npz"))])
+    assert len(found[0]) == 2
     for rounded, full in zip(*found, strict=True):
         np.testing.assert_array_equal(rounded["z"], full["z"])
         np.testing.assert_array_equal(rounded["actions"], full["actions"])

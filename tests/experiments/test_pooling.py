@@ -47,19 +47,6 @@ def test_copies_of_one_evaluation_do_not_shrink_its_intervals():
     assert both.ci95 == pytest.approx(pooled(row(0, 0), row(1, 1)).ci95)
 
 
-def test_a_cell_has_its_largest_evaluation_and_of_equals_the_last():
-    full, later = row(5, 0, config={"a": 1}), row(5, 0, (1, 1, 1), config={"a": 2})
-    small = row(5, 0, (1, 1, 1), episodes=2, config={"a": 3})
-
-    def chosen(*rows):
-        found = results.collect([Row(f"f:{i}", each) for i, each in enumerate(rows, 1)])
-        assert len(found.others) == len(rows) - 1 and not found.aside
-        return found.success[CELL].rows[0].data
-
-    assert chosen(full, small) is full and chosen(small, full) is full
-    assert chosen(full, later, small) is later and chosen(later, full, small) is full
-
-
 def test_half_widths_and_trials_by_hand():
     assert pooled_half_width([("a", 0.3), ("b", 0.4)]) == pytest.approx(0.25)
     assert pooled_half_width([("a", 0.3), ("a", 0.4)]) == pytest.approx(0.35)

@@ -106,7 +106,7 @@ class BenchPlan:
     """Folder where the reference's findings are kept, state by state: after an interruption, or
     with other methods, only states that are missing are judged again."""
     reference_precision: Literal["fp32", "bf16"] = "fp32"
-    """Of the reference's inner layers; bf16 takes half the time."""
+    """Of the reference's inner layers; bf16 takes half the time. Candidates are drawn in fp32."""
     only: tuple[str, ...] = ()
     """Methods (default: all); the first is the reference of the ratios."""
     candidates: int | None = None

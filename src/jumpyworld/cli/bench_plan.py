@@ -248,11 +248,12 @@ def _store(
         "fingerprints": list(fingerprints),
         "preset": dataclasses.asdict(preset),
         "method": dataclasses.asdict(judge),
-        "opened": dataclasses.asdict(bench.METHODS[0]),  # earlier ones as the judge would
         "reward": flags.reward,
         "pairs": digest({"states": np.asarray(states), "goals": np.asarray(goals)}),
         "seed": flags.seed,
     }
+    if judge != bench.METHODS[0]:
+        identity["opened"] = bench.METHODS[0].precision  # earlier bf16 ones drew candidates so
     if isinstance(reference.proposal, HighLevelProposal):
         identity["proposal"] = "high-level"  # earlier ones of HFBC had the goal's
     return References(flags.reference, identity, warn)

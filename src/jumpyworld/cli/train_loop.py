@@ -187,21 +187,22 @@ def summary(result: "Result") -> str:
 
 
 def lost_again(rows: list[dict[str, Any]]) -> list[str]:
-    """Return a line for each seed whose loss ends far above what it once was: finite, and spoilt.
+    """Return a line for each seed whose loss ends far above what it was: finite, and spoilt.
 
     Steps that are not finite are skipped and counted; one that is merely wild passes, and can undo
-    a whole run.
+    a whole run. Far is a hundred times the best, and above the first: a sum of losses, some of
+    them negative, may pass near 0 on its way.
     """
     lines = []
-    for seed in dict.fromkeys(row["seed"] for row in rows):
-        told = [row for row in rows if row["seed"] == seed and row.get("loss") is not None]
+    for seed in dict.fromkeys(row.get("seed") for row in rows):
+        told = [row for row in rows if row.get("seed") == seed and row.get("loss") is not None]
         if not told:
             continue
         best, last = min(told, key=lambda row: row["loss"]), told[-1]
-        if 0 < 100 * best["loss"] < last["loss"]:
+        if 0 < 100 * best["loss"] < last["loss"] > told[0]["loss"]:
             lines.append(
                 f"seed {seed}: the loss was {best['loss']:.3g} at step {best['step']} and is "
                 f"{last['loss']:.3g} at step {last['step']}, so that what was learnt may be lost: "
-                "use an earlier checkpoint (--keep-steps), or train again at a lower learning rate"
+                "use an earlier checkpoint, or train again (docs/failures.md)"
             )
     return lines

@@ -231,8 +231,9 @@ def measure_regret(
     ``regret_over_first`` is the mean difference to the first planner's regret on the same states.
     Intervals are over states, at 95 %: Student's, and Wilson's of agreement.
 
-    States where the reference finds every candidate worth the same teach nothing: they are left
-    out and counted.
+    States where the reference finds every candidate worth the same, or most of them worth nothing
+    finite, teach nothing: they are left out and counted. One of the second kind before any other
+    state ends the study, which would be nothing but such.
 
     Args:
         reference: judges candidates with many chains.
@@ -246,7 +247,7 @@ def measure_regret(
         progress: called with (states done, all).
 
     Raises:
-        PlanError: most candidates of a state are not finite; nothing is told from the others.
+        PlanError: most candidates of a first state are not finite.
     """
     if len(states) != len(tasks):
         raise ConfigError(f"{len(states)} states for {len(tasks)} tasks")
@@ -261,13 +262,14 @@ def measure_regret(
             state = jnp.asarray(state)
             judged = store.read(i) if store else None
             if judged is None:
-                judged = _reference(reference, opener or reference, *keys[:2], state, task)
-                _check_sound(i, judged)
+                judged = _reference(reference, opener or reference, keys[0], keys[1], state, task)
+                if not any(found.values()):
+                    _check_sound(i, judged)
                 if store:
                     store.write(i, judged)
             values = np.asarray(judged.values, np.float64)
             sound = values[np.isfinite(values)]
-            if not sound.size or sound.max() <= sound.mean():
+            if 2 * sound.size < values.size or sound.max() <= sound.mean():
                 flat += 1
             else:
                 pick = partial(_pick, key=keys[2], state=state, task=task, judged=judged)

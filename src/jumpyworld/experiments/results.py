@@ -3,9 +3,8 @@
 Rows come from many hands and versions, so nothing about them is taken for granted (``sound``): one
 that cannot be understood is set aside with its reason, never an error and never silently dropped.
 Rows are pooled as seeds only where all but seeds is the same (``likeness``); of several such groups
-the cell has one with the paper's settings if there is any, of these that of most episodes, and of
-equals the last; the others are kept beside it. Where a recipe and seed was measured twice the last
-row counts (files in order of their names).
+the cell has the last with the paper's settings, or else the last, and the others are kept beside
+it. Where a recipe and seed was measured twice the last row counts (files in order of their names).
 """
 
 import collections
@@ -59,11 +58,6 @@ class Measured:
     cell: Cell
     tasks: dict[int, tuple[int, int]]
     rows: tuple[Row, ...]
-
-    @property
-    def episodes(self) -> int:
-        """How many, over tasks and seeds."""
-        return sum(episodes for _, episodes in self.tasks.values())
 
     @property
     def mean(self) -> float:
@@ -206,9 +200,7 @@ def collect(rows: Iterable[Row], files: int = 1) -> Collected:
     others: list[Measured] = []
     for cell, groups in _by_cell(kinds["success"], _success_cell, aside).items():
         found = [Measured(cell, _pool(group), tuple(group)) for group in groups]
-        usual = [each for each in found if not each.differs] or found
-        most = max(each.episodes for each in usual)  # a try-out hides no full evaluation
-        success[cell] = [each for each in usual if each.episodes == most][-1]
+        success[cell] = ([each for each in found if not each.differs] or found)[-1]
         others += [each for each in found if each is not success[cell]]
     accuracy: dict[Cell, Accuracy] = {}
     asked = [row for row in kinds["fidelity"] if _is_the_papers(row.data)]
