@@ -7,7 +7,8 @@
 # Every stage goes on where it was stopped, and one that has ended is left out, so the same line can be
 # given again until all is done. Runs and rows lie in $MEASURE (measure/DOMAIN). Two stages that do not
 # need each other may run side by side, and so may two domains. With UNTIL (seconds since 1970) a stage waits until
-# what it needs is there, none begins after that, and a study of regret begins no further state:
+# what it needs has ended (STAGE.done is there; touch it beside a run made elsewhere), none begins after that, and a study
+# of regret begins no further state:
 #
 #   export UNTIL=$(($(date +%s) + 1500))
 #   for domain in antmaze-medium cube-2; do bash benchmarks/measure.sh $domain data; done &
@@ -118,7 +119,7 @@ uniform() { # the paper's search, on a few episodes of one task, as it costs thr
 regret() { # of the cheap searches, against the paper's with four times its chains
   local minutes=${MINUTES:-9}
   if [ -n "${UNTIL:-}" ]; then # whichever comes first
-    minutes=$(awk "BEGIN {left = ($UNTIL - $(date +%s)) / 60; print (left < $minutes) ? left : $minutes}")
+    minutes=$(awk "BEGIN {left = ($UNTIL - $(date +%s)) / 60; if (left > $minutes) left = $minutes; print (left > 0.01) ? left : 0.01}")
   fi
   $jumpy bench plan --domain "$domain" --ghm "$here/ghm" --policy "$here/policy" --dataset "$here/data" \
     --pairs in-support --reward neg-distance --states "${STATES:-200}" --reference "$here/reference" \
@@ -146,7 +147,7 @@ for stage in "$@"; do
     done
   fi
   if late; then
-    echo "[$domain] $stage: no time left" >&2
+    echo "[$domain] $stage: no time left; it needs: $(needs "$stage")" >&2
     exit 3
   fi
   began=$SECONDS

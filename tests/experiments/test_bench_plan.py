@@ -178,7 +178,7 @@ def test_the_command_plans_with_the_high_level_of_hfbc(low, monkeypatch):
         bench_plan,
         "measure_regret",
         lambda reference, *args, opener, **more: (
-            seen.extend((reference, opener)) or {"states": 3, "flat": 0}
+            seen.extend((reference, opener)) or {"states": 3, "flat": 0, "broken": 0}
         ),
     )
     flags = BenchPlan(
@@ -200,7 +200,8 @@ def test_the_command_plans_with_the_high_level_of_hfbc(low, monkeypatch):
     ],
 )
 def test_why_there_is_no_regret_is_one_line(asked, judged, flat, why):
-    line = cli_bench._why_no_regret(BenchPlan(**asked), judged, flat)
+    found = {"states": judged, "flat": flat, "broken": 0}
+    line = cli_bench._why_no_regret(BenchPlan(**asked), found)
     assert why in line and line.startswith("no regret: ") and "\n" not in line
 
 
@@ -208,7 +209,7 @@ def test_states_where_all_candidates_are_alike_are_left_out_and_counted():
     planners = {"paper": make_planner(METHODS[0], Dice(), Proposer(), PRESET, 2**16)}
     tasks = [Task(lambda states, goal: 0.0 * states[..., 0], -np.ones(1))] * 3
     out = measure_regret(planners["paper"], planners, np.zeros((3, 1), np.float32), tasks)
-    assert out == {"flat": 3, "states": 0, "paper": {}}
+    assert out == {"flat": 3, "broken": 0, "states": 0, "paper": {}}
 
 
 class BrokenDice(Dice):
@@ -230,7 +231,7 @@ def test_a_model_whose_candidates_are_not_finite_is_refused_at_its_first_state(t
         store = References(tmp_path, {"share": share})
         return measure_regret(planners["paper"], planners, states, tasks, store=store)
 
-    with pytest.raises(PlanError, match=r"of the 16 candidates of state 0 are not .*already"):
+    with pytest.raises(PlanError, match=r"state 0: .* of 16 candidates .*\(already"):
         measure(0.1)
     assert not list(tmp_path.rglob("*.npz"))  # nothing of it is kept
     assert measure(0.7)["states"] == 3  # some are no reason to stop
@@ -239,7 +240,7 @@ def test_a_model_whose_candidates_are_not_finite_is_refused_at_its_first_state(t
     # Candidates may be sound, and what becomes of them not.
     nothing = [Task(lambda states, goal: jnp.nan * states[..., 0], -np.ones(1))] * 3
     planner = make_planner(METHODS[0], Dice(), Proposer(), PRESET, 2**16)
-    with pytest.raises(PlanError, match=r"16 of the 16 candidates of state 0 .*as chains judge"):
+    with pytest.raises(PlanError, match=r"state 0: .* 16 of 16 candidates .*\(as chains"):
         measure_regret(planner, {"paper": planner}, states, nothing)
 
 
@@ -256,7 +257,7 @@ def test_a_state_that_breaks_after_sound_ones_is_left_out_and_counted(monkeypatc
 
     monkeypatch.setattr(bench_plan, "_reference", reference)
     out = measure_regret(planner, {"paper": planner}, states, tasks)
-    assert (out["states"], out["flat"]) == (3, 1)
+    assert (out["states"], out["flat"], out["broken"]) == (3, 0, 1)
 
 
 def test_the_command_writes_a_row_per_method(tmp_path, capsys):

@@ -94,7 +94,7 @@ def bench_plan(flags: BenchPlan, say: Callable[[str], None]) -> list[dict[str, A
             progress=lambda done, total: say(f"regret: {done} of {total} states"),
         )
         if quality["states"] < 2:
-            say(_why_no_regret(flags, quality["states"], quality["flat"]))
+            say(_why_no_regret(flags, quality))
     first = measured[methods[0].name]["plan_ms"]
     return [
         {
@@ -116,7 +116,7 @@ def bench_plan(flags: BenchPlan, say: Callable[[str], None]) -> list[dict[str, A
             "max_rows": flags.max_rows,
             **({name: getattr(flags, name) for name in _OF_REGRET} if quality else {}),
             **{key: _rounded(value) for key, value in quality.get(method.name, {}).items()},
-            **{key: quality[key] for key in ("states", "flat") if key in quality},
+            **{key: quality[key] for key in ("states", "flat", "broken") if key in quality},
         }
         for method in methods
     ]
@@ -177,15 +177,18 @@ def _check_reference(flags: BenchPlan) -> None:
         raise unwritable(flags.reference, error) from error
 
 
-def _why_no_regret(flags: BenchPlan, judged: int, flat: int) -> str:
+def _why_no_regret(flags: BenchPlan, quality: dict[str, Any]) -> str:
     """Return in one line why there is no regret: its interval needs two states."""
-    done = judged + flat
+    flat, broken = quality["flat"], quality["broken"]
+    done = quality["states"] + flat + broken
     if done < min(2, flags.states):
         why = f"--minutes {flags.minutes:g} were over"
     elif flags.states < 2:
         why = f"--states {flags.states}"
     else:
-        why = f"in {flat} of them all candidates are worth the same"
+        why = (
+            f"in {flat} of them all candidates are worth the same, in {broken} most are not finite"
+        )
     return f"no regret: {done} of {flags.states} states judged, two are needed ({why})"
 
 

@@ -231,9 +231,8 @@ def measure_regret(
     ``regret_over_first`` is the mean difference to the first planner's regret on the same states.
     Intervals are over states, at 95 %: Student's, and Wilson's of agreement.
 
-    States where the reference finds every candidate worth the same, or most of them worth nothing
-    finite, teach nothing: they are left out and counted. One of the second kind before any other
-    state ends the study, which would be nothing but such.
+    States where the reference finds every candidate worth the same (flat), or most of them worth
+    nothing finite (broken), teach nothing: they are left out and counted.
 
     Args:
         reference: judges candidates with many chains.
@@ -247,12 +246,12 @@ def measure_regret(
         progress: called with (states done, all).
 
     Raises:
-        PlanError: most candidates of a first state are not finite.
+        PlanError: most states so far are broken; the first one already is, or others follow.
     """
     if len(states) != len(tasks):
         raise ConfigError(f"{len(states)} states for {len(tasks)} tasks")
     found: dict[str, list[tuple[float, bool]]] = {name: [] for name in planners}
-    flat, end = 0, time.monotonic() + 60 * minutes
+    flat, broken, end = 0, 0, time.monotonic() + 60 * minutes
     # Threads, because every planner compiles at the first state.
     with ThreadPoolExecutor(COMPILERS) as pool:
         for i, (state, task) in enumerate(zip(states, tasks, strict=True)):
@@ -263,13 +262,15 @@ def measure_regret(
             judged = store.read(i) if store else None
             if judged is None:
                 judged = _reference(reference, opener or reference, keys[0], keys[1], state, task)
-                if not any(found.values()):
-                    _check_sound(i, judged)
-                if store:
+                if store and not _is_broken(judged):
                     store.write(i, judged)
             values = np.asarray(judged.values, np.float64)
             sound = values[np.isfinite(values)]
-            if 2 * sound.size < values.size or sound.max() <= sound.mean():
+            if _is_broken(judged):
+                broken += 1
+                if 2 * broken > i + 1:
+                    raise PlanError(f"regret, state {i}: {_broken(judged)}")
+            elif sound.max() <= sound.mean():
                 flat += 1
             else:
                 pick = partial(_pick, key=keys[2], state=state, task=task, judged=judged)
@@ -280,6 +281,7 @@ def measure_regret(
     first = next(iter(found.values()))
     return {
         "flat": flat,
+        "broken": broken,
         "states": len(first),
         **{name: _summary(rows, first) for name, rows in found.items()},
     }
@@ -299,15 +301,19 @@ def _reference(
     return Judged(np.asarray(pool.z), np.asarray(pool.actions), values)
 
 
-def _check_sound(state: int, judged: Judged) -> None:
-    """Refuse a state where most values are not finite: a study of the rest wastes its hours."""
-    broken = int(np.sum(~np.isfinite(judged.values)))
-    if 2 * broken > len(judged.values):
-        where = "already as proposed" if not np.isfinite(judged.z).all() else "as chains judge them"
-        raise PlanError(
-            f"regret: {broken} of the {len(judged.values)} candidates of state {state} are not "
-            f"finite ({where}): the model, or the device that runs it, is not sound"
-        )
+def _is_broken(judged: Judged) -> bool:
+    """Whether most values are not finite."""
+    return 2 * int(np.isfinite(judged.values).sum()) < len(judged.values)
+
+
+def _broken(judged: Judged) -> str:
+    """Say how many candidates are not finite, and since when."""
+    count = int(np.sum(~np.isfinite(judged.values)))
+    where = "already as proposed" if not np.isfinite(judged.z).all() else "as chains judge them"
+    return (
+        f"the model, or the device that runs it, is not sound: {count} of {len(judged.values)} "
+        f"candidates are not finite ({where})"
+    )
 
 
 def _summary(rows: list[tuple[float, bool]], first: list[tuple[float, bool]]) -> dict[str, Any]:
