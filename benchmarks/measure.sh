@@ -119,7 +119,8 @@ uniform() { # the paper's search, on a few episodes of one task, as it costs thr
 regret() { # of the cheap searches, against the paper's with four times its chains
   local minutes=${MINUTES:-9}
   if [ -n "${UNTIL:-}" ]; then # whichever comes first
-    minutes=$(awk "BEGIN {left = ($UNTIL - $(date +%s)) / 60; if (left > $minutes) left = $minutes; print (left > 0.01) ? left : 0.01}")
+    minutes=$(awk "BEGIN {left = ($UNTIL - $(date +%s)) / 60; most = ${MINUTES:-left}
+      if (left > most) left = most; print (left > 0.01) ? left : 0.01}")
   fi
   $jumpy bench plan --domain "$domain" --ghm "$here/ghm" --policy "$here/policy" --dataset "$here/data" \
     --pairs in-support --reward neg-distance --states "${STATES:-200}" --reference "$here/reference" \

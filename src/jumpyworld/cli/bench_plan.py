@@ -186,9 +186,8 @@ def _why_no_regret(flags: BenchPlan, quality: dict[str, Any]) -> str:
     elif flags.states < 2:
         why = f"--states {flags.states}"
     else:
-        why = (
-            f"in {flat} of them all candidates are worth the same, in {broken} most are not finite"
-        )
+        why = f"in {flat} of them all candidates are worth the same"
+        why += f", in {broken} most are not finite" if broken else ""
     return f"no regret: {done} of {flags.states} states judged, two are needed ({why})"
 
 
@@ -256,7 +255,7 @@ def _store(
         "seed": flags.seed,
     }
     if judge != bench.METHODS[0]:
-        identity["opened"] = bench.METHODS[0].precision  # earlier bf16 ones drew candidates so
+        identity["opened"] = bench.METHODS[0].precision  # earlier ones drew theirs in bf16
     if isinstance(reference.proposal, HighLevelProposal):
         identity["proposal"] = "high-level"  # earlier ones of HFBC had the goal's
     return References(flags.reference, identity, warn)
