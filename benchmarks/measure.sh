@@ -85,7 +85,7 @@ ghm() {
 world() { # ActionPlan's model of one step, and its row
   $jumpy train world-model --dataset "$here/data" --preset base --steps "${WORLD_STEPS:-10000}" \
     --out "$here/world"
-  evaluate actionplan --planner zero-shot actionplan --world-model "$here/world"
+  evaluate actionplan --planner zero-shot actionplan --world-model "$here/world" --candidates 64
 }
 
 one() { # a single bridge or trace, which no model judges: what the model's choice must beat
@@ -99,24 +99,25 @@ steady() { # against dithering: the last plan stands among the candidates, and a
   evaluate steady --planner zero-shot compplan --ghm "$here/ghm" "${ways[@]}" "${search[@]}" --warm-start 4 --margin 0.1
 }
 
-paper() { # the paper's own proposal, horizons and discount, and the base policy; with a cheaper search than its own
+paper() { # the paper's own proposal, horizons and discount, and the base policy; searched as `bench plan`'s fast-2 does
   local every=(--replan-every 5)
   evaluate paper --planner zero-shot compplan --ghm "$here/ghm" --precision bf16 --include-base \
-    --search elimination --rounds 256x8 32x24 4x64 --candidates 256
+    --search elimination --rounds 256x16 32x48 4x192 --candidates 256
 }
 
 near() { # the same, judged by how near chains come, where too few arrive to tell candidates apart
   local every=(--replan-every 5)
   evaluate near --planner zero-shot compplan --ghm "$here/ghm" --precision bf16 --include-base --reward neg-distance \
-    --search elimination --rounds 256x8 32x24 4x64 --candidates 256
+    --search elimination --rounds 256x16 32x48 4x192 --candidates 256
 }
 
-uniform() { # the paper's search, on a few episodes of one task, as it costs three hundred times as much
-  EPISODES=${FEW:-3} evaluate uniform --planner zero-shot compplan --tasks 1 --ghm "$here/ghm" "${ways[@]}" \
+uniform() { # the paper's candidates and search, on a few episodes of one task: a plan costs twenty times as much
+  local every=(--replan-every 5)
+  EPISODES=${FEW:-3} evaluate uniform --planner zero-shot compplan --tasks 1 --ghm "$here/ghm" \
     --search uniform --candidates 256 --samples 256 --solver euler --ode-steps 20
 }
 
-regret() { # of the cheap searches, against the paper's with four times its chains
+regret() { # of the cheap searches, against the paper's with four times its chains; bf16 tells what precision does
   local minutes=${MINUTES:-9}
   if [ -n "${UNTIL:-}" ]; then # whichever comes first
     minutes=$(awk "BEGIN {left = ($UNTIL - $(date +%s)) / 60; most = ${MINUTES:-left}
@@ -124,7 +125,7 @@ regret() { # of the cheap searches, against the paper's with four times its chai
   fi
   $jumpy bench plan --domain "$domain" --ghm "$here/ghm" --policy "$here/policy" --dataset "$here/data" \
     --pairs in-support --reward neg-distance --states "${STATES:-200}" --reference "$here/reference" \
-    --reference-precision bf16 --minutes "$minutes" --rounds 6 --only paper fast fast-3 fast-2 --out "$here/regret"
+    --reference-precision bf16 --minutes "$minutes" --rounds 6 --only paper bf16 fast-3 fast-2 --out "$here/regret"
 }
 
 for stage in "$@"; do # before anything is waited for

@@ -26,6 +26,15 @@ def test_a_dry_run_prints_commands_in_order_and_runs_nothing(tmp_path, capsys):
     assert shown.err == "5 stages, 5 to run\n" and not out.exists()
 
 
+def test_a_dry_run_may_be_of_all_tables(tmp_path, capsys):
+    assert cli.run(["sweep", "--out", str(tmp_path / "s"), "--dry-run"]) == 0
+    commands = capsys.readouterr().out.splitlines()
+    for domain in ("antmaze-giant", "cube-4"):
+        for stage in ("data generate", "train policy", "train ghm", "eval", "fidelity"):
+            assert any(f"jumpy {stage}" in line and domain in line for line in commands)
+    assert not (tmp_path / "s").exists()
+
+
 def test_a_dry_run_tells_what_is_finished(tmp_path, capsys):
     words = ["sweep", "--table", "main", *CELLS, "--out", str(tmp_path), "--dry-run"]
     assert cli.run(words) == 0

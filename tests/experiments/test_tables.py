@@ -6,6 +6,7 @@ import json
 import math
 from importlib import resources
 
+import jsonschema
 import pytest
 
 from jumpyworld.errors import ConfigError
@@ -176,6 +177,19 @@ def test_the_schema_says_what_the_loader_reads():
     for name in tables.NAMES:
         for each in json.loads((folder / f"{name}.json").read_text())["cells"]:
             assert set(each) <= set(cell)
+
+
+def test_every_table_is_valid_by_the_schema():
+    folder = resources.files("jumpyworld.experiments") / "paper"
+    schema = json.loads((folder / "schema.json").read_text())
+    check = jsonschema.Draft202012Validator(schema)
+    check.check_schema(schema)
+    for name in tables.NAMES:
+        table = json.loads((folder / f"{name}.json").read_text())
+        check.validate(table)
+        # And the schema refuses what is wrong: it is no empty permission.
+        table["cells"][0]["mean"] = "high"
+        assert not check.is_valid(table)
 
 
 def test_an_unknown_table_is_refused():

@@ -25,7 +25,7 @@ class Sweep:
     """
 
     table: tuple[Table, ...] = ()
-    """Tables to fill (default: all that --cells leaves)."""
+    """Tables to fill (default: all that --cells leaves; without either, --dry-run alone)."""
     cells: tuple[str, ...] = ()
     """Only cells with FIELD=VALUE[,VALUE...]: domain, policy, planner, objective (td-hc, td-flow),
     proposal, replan_every, maximise (q, v). Point mazes, which the paper does not have, must be
@@ -89,8 +89,11 @@ class Sweep:
         from jumpyworld.errors import ConfigError
         from jumpyworld.experiments import grid, stages
 
-        if not self.table and not self.cells:
-            raise ConfigError("--table or --cells is missing: all tables are months of work")
+        if not self.table and not self.cells and not self.dry_run:
+            raise ConfigError(
+                "--table or --cells is missing: all tables are months of work "
+                "(--dry-run prints their commands)"
+            )
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"--seeds {self.seeds}: must be different and not negative")
         if self.jobs < 1:
