@@ -144,7 +144,9 @@ def train_ghm(
     log, objective, domain, dataset, policy, truths, seconds, *, tiny, preset="base", seed=0
 ):
     # A minute's worth: a small network, and a target fast enough for a few hundred renewals.
-    quick = {} if tiny else {"width": 256, "target_rate": 0.02, "learning_rate": 1e-3}
+    quick = {"width": 256, "target_rate": 0.02, "learning_rate": 1e-3}
+    # Nobody knows how many steps there will be, so that rates cannot fall along them.
+    quick = {} if tiny else {**quick, "final_lr_fraction": 1.0, "final_target_rate": None}
     config = GHMConfig.preset("debug" if tiny else preset, domain.alias, unroll=3 if tiny else 10)
     config = dataclass_replace(config, **quick)
     config = config if objective == "td-hc" else dataclass_replace(config, hc_fraction=0.0)

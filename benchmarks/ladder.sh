@@ -20,6 +20,7 @@ here=${LADDER:-ladder}
 python=${PYTHON:-python}
 jumpy=${JUMPY:-jumpy}
 mkdir -p "$here"
+constant=(final_lr_fraction=1.0 final_target_rate=null) # rates, but for variants that let them fall
 
 sets() {
   local domain policy_steps
@@ -51,7 +52,7 @@ basics() {
     gamma-uniform:gamma_sampler=uniform beta-uniform:beta_sampler=uniform beta-log:beta_sampler=log_uniform \
     trajectory:uncond_source=trajectory} \
     --kinds in-support --policy "$here/policies/pointmaze-large" --steps "${STEPS:-6000}" \
-    --set width=${WIDTH:-256} normaliser=scaled learning_rate=1e-3 target_rate=0.02
+    --set width=${WIDTH:-256} normaliser=scaled learning_rate=1e-3 target_rate=0.02 "${constant[@]}"
 }
 
 point() {
@@ -63,7 +64,7 @@ point() {
     ratio:beta_sampler=ratio now:jumps=now every-time:jumps=now,bootstrap_grid=every curriculum:curriculum=0.5 \
     hindsight-30:hindsight=0.3} \
     --kinds in-support --policy "$here/policies/pointmaze-large" --steps "${STEPS:-6000}" \
-    --set width=${WIDTH:-256} learning_rate=1e-3 target_rate=0.02
+    --set width=${WIDTH:-256} learning_rate=1e-3 target_rate=0.02 "${constant[@]}"
 }
 
 ant() {
@@ -82,7 +83,7 @@ units() {
     mid:$midpoint mid-rel:$midpoint,z_frame=moving mid-hc75:$midpoint,hc_fraction=0.75 \
     mid-sched:$midpoint,final_lr_fraction=0.05,final_target_rate=0.005} \
     --kinds in-support --policy "$here/policies/antmaze-medium" --steps "${STEPS:-5000}" --curve 2 --pairs 24 --rollouts 24 \
-    --set width=${WIDTH:-256} normaliser=scaled learning_rate=1e-3 target_rate=0.02
+    --set width=${WIDTH:-256} normaliser=scaled learning_rate=1e-3 target_rate=0.02 "${constant[@]}"
 }
 
 minute() { # schedules need the number of steps, which is not known: rates stay as they are
@@ -91,7 +92,7 @@ minute() { # schedules need the number of steps, which is not known: rates stay 
     landed:hc_fraction=0.85,beta_sampler=ratio,landings=16384 \
     --kinds in-support --policy "$here/policies/antmaze-medium" --seconds "${SECONDS_EACH:-60}" --seeds 1 \
     --pairs 24 --rollouts 24 --score-workers 14 \
-    --set width=${WIDTH:-512} learning_rate=1e-3 target_rate=0.02
+    --set width=${WIDTH:-512} learning_rate=1e-3 target_rate=0.02 "${constant[@]}"
 }
 
 for stage in "$@"; do

@@ -6,7 +6,9 @@ move slowly are larger than the noise (``normaliser="paced"``), long horizons co
 ones (``gamma_sampler="mixture"``), targets take half as many Euler steps, which costs no fidelity
 (``docs/performance.md``), and the target network is fast enough for a run of minutes. ``base``,
 which is for GPUs, also rounds inner layers and draws jumps one step ahead; on a pointmaze neither
-changed what was learnt.
+changed what was learnt. Its learning rate and its target's rate fall, as those of our best models
+do (``docs/fidelity.md``), along the steps of a run of minutes: give a run of another length its own
+``gradient_steps``.
 
 A target that moves by ``target_rate`` a step is renewed steps x rate times, and each renewal is
 about one Bellman iteration; their number should be several times the longest horizon.
@@ -283,10 +285,12 @@ _PRESETS = {
         "width": 512,
         "batch_size": 1024,
         "learning_rate": 5e-4,
-        "target_rate": 5e-3,
+        "final_lr_fraction": 0.05,
+        "target_rate": 2e-2,
+        "final_target_rate": 5e-3,
         "precision": "bf16",
         "jumps": "ahead",
-        "gradient_steps": 300_000,
+        "gradient_steps": 60_000,
     },
     "small": {
         **_OURS,
