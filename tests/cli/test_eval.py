@@ -19,6 +19,7 @@ from jumpyworld.ghm.model import GeometricHorizonModel
 from jumpyworld.ghm.spec import GHMSpec
 from jumpyworld.ghm.world_model import WorldModel
 from jumpyworld.loading import load_policy
+from jumpyworld.policies.gcbc import GCBCConfig
 from jumpyworld.storage import checkpoint
 from jumpyworld.storage.manifest import make_document
 from jumpyworld.storage.trees import to_arrays
@@ -250,6 +251,15 @@ def test_minutes_of_training_are_read_from_the_log(tmp_path):
     lines = [{"step": 600, "steps_per_second": 10.0}, {"step": 1200, "steps_per_second": 5.0}]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "metrics.jsonl").write_text(text)
+    assert cli_models.training_minutes(tmp_path) == 3.0
+    # Until a checkpoint: one minute for 600 steps, and a third of the two that came then.
+    document = make_document("gcbc", GCBCConfig.preset("debug"), {}, {}, [0])
+    folder, arrays = tmp_path / "checkpoints/step-000000800", {"w": np.zeros(2, np.float32)}
+    folder.parent.mkdir()
+    checkpoint.save(folder, document, step=800, model=arrays, state=arrays)
+    assert cli_models.training_minutes(folder) == 1.67
+    # Of several seeds each has its row, and all of them trained in the same minutes.
+    (tmp_path / "metrics.jsonl").write_text("".join(2 * (x + "\n") for x in text.splitlines()))
     assert cli_models.training_minutes(tmp_path) == 3.0
 
 

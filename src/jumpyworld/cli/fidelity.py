@@ -187,7 +187,7 @@ class Fidelity:
 
     def _write(self, domain, policy: "LoadedPolicy", models, protocol, outcome: "Outcome") -> None:
         """Add a row per model to OUT/fidelity.jsonl; the same measurement replaces its old row."""
-        from jumpyworld.cli.models import trained
+        from jumpyworld.cli.models import trained, training_minutes
         from jumpyworld.cli.provenance import provenance
         from jumpyworld.evaluation.study import result_rows
         from jumpyworld.storage.rows import replace_rows
@@ -213,7 +213,7 @@ class Fidelity:
                 **provenance(),
                 "config": each.config,
                 "trained": {"policy": whose, "model": trained(path, self.ghm_seed)},
-                "minutes": outcome.minutes,
+                "minutes": {**_of_training(training_minutes(path)), **outcome.minutes},
             }
             for path, (name, each) in zip(self.ghm, models.items(), strict=True)
         ]
@@ -235,6 +235,11 @@ class Fidelity:
             print(f"no picture: {error}", file=sys.stderr)
             return
         print(f"picture: {picture} (pair {pair})")
+
+
+def _of_training(minutes: float | None) -> dict[str, float]:
+    """Return the model's minutes under its name, as ``jumpy eval`` has them; exports have none."""
+    return {} if minutes is None else {"ghm": minutes}
 
 
 def print_tables(outcome: "Outcome") -> None:

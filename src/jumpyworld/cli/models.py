@@ -1,5 +1,6 @@
 """Models that a user names, checked against the policy and domain that they are used with."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,14 +165,22 @@ def trained(path: Path | str, seed: int | None = None) -> dict[str, Any]:
 
 
 def training_minutes(path: Path | str) -> float | None:
-    """Return how long a run trained, by its log; None where there is none."""
+    """Return how long a run trained, by its log, or until one of its checkpoints; None without one.
+
+    Args:
+        path: a run folder, or a checkpoint within one. An export has no log.
+    """
+    from jumpyworld.storage import manifest, runs
     from jumpyworld.storage.metrics import read_rows
 
+    run, until = Path(path), math.inf
+    if run.parent.name == runs.CHECKPOINTS and (run / manifest.MANIFEST).exists():
+        run, until = run.parents[1], manifest.read_manifest(run).step
     seconds, last = 0.0, 0
-    for row in read_rows(Path(path) / "metrics.jsonl"):
-        rate = row.get("steps_per_second")
-        seconds += (row["step"] - last) / rate if rate else 0.0
-        last = row["step"]
+    for row in read_rows(run / "metrics.jsonl"):
+        end, rate = min(row["step"], until), row.get("steps_per_second")
+        seconds += (end - last) / rate if rate else 0.0  # further seeds have rows of the same step
+        last = end
     return round(seconds / 60, 2) if seconds else None
 
 
