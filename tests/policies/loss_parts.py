@@ -7,7 +7,7 @@ import numpy as np
 
 from jumpyworld.nn import Normaliser
 from jumpyworld.policies.base import PolicySpec
-from jumpyworld.policies.networks import draw_flow
+from jumpyworld.policies.networks import Ensemble, Net, draw_flow
 
 SPEC = PolicySpec(3, 2, (0.0,) * 3, (1.0,) * 3)
 B, D, DA = 12, 3, 2
@@ -19,6 +19,26 @@ def softplus(x):
 
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
+
+
+def linear_net(weights, biases):
+    """A network without hidden layers, so that its outputs can be worked out by hand.
+
+    Args:
+        weights: one row per input, one column per output.
+        biases: one per output.
+    """
+    weights, biases = jnp.asarray(weights, jnp.float32), jnp.asarray(biases, jnp.float32)
+    net = Net(*weights.shape[:1], (), *weights.shape[1:], key=jax.random.key(0))
+    return eqx.tree_at(lambda n: (n.layers[0].weight, n.layers[0].bias), net, (weights, biases))
+
+
+def linear_ensemble(*weights):
+    """Networks of one output each, without biases, from their lists of one weight per input."""
+    nets = [linear_net([[w] for w in each], [0.0]) for each in weights]
+    ensemble = Ensemble(len(nets), lambda k: nets[0], key=jax.random.key(0))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *nets)
+    return eqx.tree_at(lambda e: e.members, ensemble, stacked)
 
 
 def fresh_optimiser(state):

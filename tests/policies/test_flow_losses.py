@@ -1,10 +1,9 @@
 """Losses of flows, GC-BC and HFBC, against hand and NumPy from the networks' weights."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from loss_parts import DA, SPEC, D
+from loss_parts import DA, SPEC, D, linear_net
 
 from jumpyworld.data.relabel import GoalMixture
 from jumpyworld.policies import gcbc, hfbc, networks
@@ -33,11 +32,7 @@ def test_an_ensemble_is_its_members(oracle, shaken, quick):
 
 def test_flow_matching_by_hand():
     # A field that always says 2 per dimension; data 3, noise 1: velocity 2, no error.
-    field = eqx.tree_at(
-        lambda n: (n.layers[0].weight, n.layers[0].bias),
-        networks.Net(4, (), 2, key=jax.random.key(0)),
-        (jnp.zeros((4, 2)), jnp.full(2, 2.0)),
-    )
+    field = linear_net(np.zeros((4, 2)), [2, 2])
     x0, t, condition = jnp.ones(2), jnp.array(0.25), jnp.zeros(1)
     assert networks.flow_matching_loss(field, x0, jnp.full(2, 3.0), t, condition) == 0
     # Data 4: velocity 3, error 1 in each of two dimensions.
@@ -57,6 +52,27 @@ def test_cloning_against_numpy(rows, key, oracle, shaken, quick):
     x0, t = networks.draw_flow(key, jnp.asarray(a))
     got = quick(gcbc.cloning_loss)(field, s, g, a, x0, t)
     np.testing.assert_allclose(got, cloning_numpy(oracle, field, s, g, a, x0, t), rtol=1e-5)
+
+
+def test_hierarchy_by_hand():
+    # Inputs are X_t, t, s and the level's goal.
+    high = linear_net([[1], [0], [-1], [1]], [0])  # X_t - s + g
+    low = linear_net([[0], [0], [1], [1]], [0])  # s + goal
+    column = lambda *x: jnp.array(x)[:, None]  # noqa: E731
+    batch = hfbc.HFBCBatch(
+        s=column(1.0, 1.0),
+        a=column(1.0, -1.0),
+        g=column(2.0, 5.0),
+        w=column(2.0, 5.0),
+        ahead=column(3.0, -1.0),
+        high_noise=(column(0.0, 1.0), jnp.array([0.5, 0.25])),
+        low_noise=(column(0.0, 1.0), jnp.array([0.5, 0.5])),
+    )
+    loss, metrics = hfbc.hierarchy_loss(high, low, batch)
+    # High: X_t = (1, 2), velocities (2, 6) for W - X_0 = (2, 4). Low: (4, 0) for A - X_0 = (1, -2).
+    assert metrics["high/loss"] == (0 + 4) / 2
+    assert metrics["low/loss"] == (9 + 4) / 2
+    assert loss == 8.5
 
 
 def test_hierarchy_against_numpy(rows, key, oracle, shaken, quick):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from loss_parts import SPEC, B
+from loss_parts import SPEC, B, linear_ensemble, linear_net
 
 from jumpyworld.policies import hiql
 
@@ -24,6 +24,31 @@ def test_expectiles_and_weights_by_hand():
         hiql.to_sphere(jnp.array([3.0, 4.0])), np.sqrt(2) * np.array([0.6, 0.8])
     )
     assert np.isfinite(jax.grad(lambda x: hiql.to_sphere(x)[0])(jnp.zeros(2))).all()
+
+
+def test_weighted_distances_by_hand():
+    weight, mean = jnp.array([2.0, 0.5]), jnp.array([[1.0, 2.0], [0.0, 0.0]])
+    got = jax.vmap(hiql.weighted_distance)(weight, mean, jnp.array([[3.0, 1.0], [2.0, 0.0]]))
+    # 2 (4 + 1) / 2 and .5 (4 + 0) / 2
+    np.testing.assert_allclose(got, [5, 1])
+
+
+def test_values_by_hand():
+    # phi(s, g) = g, for goals on the sphere of one dimension, which are 1 and -1.
+    phi = linear_net([[0], [1]], [0])
+    value = hiql.Value(phi, linear_ensemble([1, 0], [-1, 1]))  # s and g - s
+    target = hiql.Value(phi, linear_ensemble([1, -2], [0, -4]))  # s - 2g and -4g
+    config = hiql.HIQLConfig(discount=0.5, expectile=0.7)
+    s, s_next, g = (jnp.array(x)[:, None] for x in ([1.0, -1.0], [2.0, 5.0], [1.0, 1.0]))
+    reached = jnp.array([False, True])
+    each = jax.vmap(lambda *row: hiql.value_loss(value, target, *row, config))
+    # Row 1: the target says (0, -4) of s' and (-1, -4) of s, so the advantage is
+    # -1 + .5 (-4) + 2.5 = -.5 (with the mean of s' it would be +.5) and the share .3; backups
+    # (-1, -3) against values (1, 0).
+    # Row 2: at the goal backups are 0 whatever follows; the target says (-3, -4) of s, so the
+    # advantage is 3.5 and the share .7; values (-1, 2).
+    want = [0.3 * (4 + 9), 0.7 * (1 + 4)]
+    np.testing.assert_allclose(each(s, s_next, g, reached), want, rtol=1e-6)
 
 
 @pytest.fixture(scope="module")

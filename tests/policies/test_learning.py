@@ -2,7 +2,7 @@
 
 Starts and goals are states of the validation set, 60 steps apart and at least 3 metres from each
 other; a policy gets 120 steps to come within the maze's own tolerance of 1 metre. Random actions
-reach none of them. Thresholds are about half of what was measured (in the table below).
+reach none of them. Thresholds are a third to a half of what was measured (in the table below).
 """
 
 import jax
@@ -16,17 +16,18 @@ from jumpyworld.domains.generate import runner
 
 NUM_PAIRS, OFFSET = 60, 60
 
-# name -> (settings besides the small preset's, gradient steps, least share of goals reached).
+# name -> (settings besides the small preset's, gradient steps, least share of goals reached), and
+# behind it the share that was measured, of 60 goals.
 # Three Euler steps of the teacher are enough for the unimodal actions of this maze.
 CASES = {
-    "gcbc": ({"discount": 0.98}, 3000, 0.3),
-    "hfbc": ({"discount": 0.98}, 3000, 0.35),
-    "crl": ({"flow_steps": 3}, 2000, 0.3),
+    "gcbc": ({"discount": 0.98}, 3000, 0.3),  # .75
+    "hfbc": ({"discount": 0.98}, 3000, 0.35),  # .67
+    "crl": ({"flow_steps": 3}, 2000, 0.3),  # .80
     # A weaker distillation than the paper's .1 to .4: see ``gctd3`` on slopes that are too small.
-    "gctd3": ({"distill_coefficient": 0.05, "flow_steps": 3}, 3000, 0.3),
-    "gc1s": ({"flow_steps": 3}, 1500, 0.3),
-    "hiql": ({}, 800, 0.4),
-    "sharsa": ({}, 2000, 0.35),
+    "gctd3": ({"distill_coefficient": 0.05, "flow_steps": 3}, 3000, 0.3),  # .93
+    "gc1s": ({"flow_steps": 3}, 1500, 0.3),  # .77
+    "hiql": ({}, 800, 0.4),  # .87
+    "sharsa": ({}, 2000, 0.35),  # .75
 }
 
 
@@ -135,13 +136,13 @@ def test_hfbc_and_its_levels(maze, key):
     # The low level alone, asked for what it was trained on: a state one lookahead away.
     low = maze.reached(policy.low, *maze.pairs(25, NUM_PAIRS, apart=1.5), 50)
     print("low", low)
-    assert low >= 0.35
+    assert low >= 0.35  # measured: .65
     # Proposals: about a lookahead away, and nearer to a goal that is further than that.
     s, g = maze.pairs(OFFSET, 400, apart=4.0)
     w = policy.propose(key, s, g)
     assert w.shape == s.shape
     nearer = jnp.linalg.norm(w - g, axis=1) < jnp.linalg.norm(s - g, axis=1)
     print("nearer", float(nearer.mean()))
-    assert nearer.mean() > 0.75
+    assert nearer.mean() > 0.75  # measured: .92
     assert 1.0 < float(jnp.median(jnp.linalg.norm(w - s, axis=1))) < 5.5
     assert maze.domain.grid.in_wall(np.asarray(w)).mean() < 0.15

@@ -46,7 +46,7 @@ def test_sharsa_against_numpy(sharsa_setting, oracle, quick, aggregation):
     losses, metrics = each(b)
     np.testing.assert_allclose(metrics["critic/loss"], critic, atol=1e-5)
     np.testing.assert_allclose(metrics["value/loss"], value, atol=1e-5)
-    np.testing.assert_allclose(losses, critic + value, atol=2e-5)
+    np.testing.assert_allclose(losses, critic + value, atol=1e-5)
 
 
 def test_sharsa_stop_gradients(sharsa_setting, norm, quick):

@@ -12,6 +12,7 @@ from loss_parts import (
     assert_target_moves,
     extraction_numpy,
     fresh_optimiser,
+    linear_ensemble,
     sigmoid,
     softplus,
     units_of,
@@ -38,6 +39,26 @@ def test_td_targets_by_hand(reached, next_q, changes, want):
     args = jnp.array(0 if reached else 1), jnp.array(1), jnp.array(next_q)
     assert gctd3.critic_target(*args, config) == pytest.approx(want)
     assert jax.grad(gctd3.critic_target, argnums=2)(*args, config) == 0
+
+
+def test_td_errors_by_hand():
+    # Two critics, s + 2a and g.
+    critic = linear_ensemble([1, 2, 0], [0, 0, 1])
+
+    def errors(s, a, g, target, kind):
+        columns = [jnp.array(x)[:, None] for x in (s, a, g)]
+        each = jax.vmap(lambda *row: gctd3.critic_error(critic, *row, kind))
+        return each(*columns, jnp.array(target))
+
+    # They say (3, 1) where the target is 0, and (-2, 4) where it is 1.
+    got = errors([1.0, 0.0], [1.0, -1.0], [1.0, 4.0], [0.0, 1.0], "squared")
+    np.testing.assert_allclose(got, [(9 + 1) / 2, (9 + 9) / 2])
+    # As probabilities they say (3/4, 1/2) where it is 1/2, and (1/4, 3/4) where it is 1.
+    log3, log2, log4 = math.log(3), math.log(2), math.log(4)
+    got = errors([log3, log3], [0.0, -log3], [0.0, log3], [0.5, 1.0], "bce")
+    np.testing.assert_allclose(
+        got, [(log4 - log3 / 2 + log2) / 2, (log4 + log4 - log3) / 2], rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", ["squared", "bce"])

@@ -6,9 +6,11 @@ that the target bootstraps on:
     critic  (Q(S, A, G) - 1{S' = G} - gamma Qbar(S', A', G))^2      A' = the data's action at S'
 
 Q is then the value of the behaviour (SARSA), never asked about actions that the data do not hold.
-At the last state of a trajectory A' is the recorded action where the source stored one. With
-``n_step`` A' is the data's action where the target bootstraps, and Q is still the behaviour's, if
-that acts by the state alone.
+At the last state of a trajectory A' is the recorded action where the source stored one, as in
+OGBench's files. A source that stores transitions did not: there A' repeats the action before
+(``extras["padded"]``), for one row of each trajectory. With ``n_step`` A' is the data's action
+where the target bootstraps (the last state's for n rows of each trajectory), and Q is still the
+behaviour's, if that acts by the state alone.
 """
 
 from collections.abc import Mapping
