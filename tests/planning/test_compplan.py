@@ -79,6 +79,13 @@ def first_actions(planner, key, task):
     return eqx.filter_jit(planner.open)(open_key, jnp.zeros(1), task, None).actions
 
 
+def decisive(chance, stays=0.0):
+    """Action a leads to state a unless it stays; policy z takes action z with a chance."""
+    policies = np.full((NUM_Z, 4, NUM_Z), (1 - chance) / (NUM_Z - 1))
+    policies[np.arange(NUM_Z), :, np.arange(NUM_Z)] = chance
+    return Tabular(stays * np.eye(4)[:, None] + (1 - stays) * np.eye(4)[:NUM_Z], policies)
+
+
 def test_the_best_of_all_sequences_is_found(mdp, task, key):
     z, betas = sequences(3), (0.5, 0.8, 0.9)
     planner = tabular(mdp, betas=betas, proposal=ListProposal(z), search=Uniform(4000))
@@ -101,18 +108,20 @@ def test_the_best_of_all_sequences_is_found(mdp, task, key):
     np.testing.assert_array_equal(plan.action, actions[best])
 
 
-def test_v_ranks_sequences_whatever_the_first_action(mdp, task, key):
-    z, betas = sequences(3), (0.5, 0.8, 0.9)
+def test_v_ranks_sequences_whatever_the_first_action(task, key):
+    """With policies that do not insist on an action, Q is far from V."""
+    mdp, z, betas = decisive(0.5), sequences(2), (0.2, 0.5)
     planner = tabular(
-        mdp, betas=betas, proposal=ListProposal(z), search=Uniform(4000), objective="v"
-    )
+        mdp, betas=betas, discount=0.5, proposal=ListProposal(z), search=Uniform(4000),
+        objective="v",
+    )  # fmt: skip
     plan = planner(key, np.zeros(1), task)
-    exact = sum(
-        mdp.policies[z[:, 0, 0].astype(int), 0, a]
-        * exact_values(mdp, task, betas, 0.9, z, np.full(27, a))
-        for a in range(3)
-    )
-    np.testing.assert_allclose(plan.candidate_values, exact, atol=4 * 0.5 / np.sqrt(4000))
+    q = np.stack([exact_values(mdp, task, betas, 0.5, z, np.full(9, a)) for a in range(3)], 1)
+    v = (mdp.policies[z[:, 0, 0].astype(int), 0] * q).sum(1)
+    tolerance = 4 * 0.5 / np.sqrt(4000)
+    np.testing.assert_allclose(plan.candidate_values, v, atol=tolerance)
+    # Whatever the first actions: none of them alone is worth as much.
+    assert np.abs(q - v[:, None]).min() > tolerance
     assert float(plan.action[0]) in (0.0, 1.0, 2.0)
 
 
@@ -253,6 +262,29 @@ def test_gpi_and_ggpi_set_horizons_and_nothing_else(mdp):
     for alpha in (0.0, 1.0, float("nan")):
         with pytest.raises(ConfigError, match="alpha"):
             GGPI(Trained(), mdp.policy(), alpha=alpha, num_segments=2, discount=0.7, proposal=many)
+
+
+def test_equal_switching_probabilities_are_ggpi(task, key):
+    """Against the policy that switches, on the chain of states and phases."""
+    mdp, z, alpha, reward = decisive(0.9, 0.8), sequences(3), 0.3, np.asarray(task.goal, np.float64)
+    ggpi = GGPI(
+        mdp.model((0.63, 0.9)), mdp.policy(), alpha=alpha, num_segments=3, discount=0.9,
+        proposal=ListProposal(z), search=Uniform(4000), action_limit=None,
+    )  # fmt: skip
+    actions = np.asarray(first_actions(ggpi, key, task))[:, 0].astype(int)
+
+    def switching(alpha):
+        return np.asarray(
+            [
+                mdp.switching_measure(sequence[:, 0].astype(int), [alpha] * 3, 0.9)[0, a] @ reward
+                for sequence, a in zip(z, actions, strict=True)
+            ]
+        )
+
+    values, tolerance = ggpi(key, np.zeros(1), task).candidate_values, 4 * 0.5 / np.sqrt(4000)
+    np.testing.assert_allclose(values, switching(alpha), atol=tolerance)
+    for other in (alpha / 2, 2 * alpha):
+        assert np.abs(values - switching(other)).max() > 2 * tolerance
 
 
 def test_repeating_one_z_is_gpi_over_a_chain(mdp, task, key):

@@ -10,6 +10,8 @@ import pytest
 from tabular_mdp import Tabular
 
 from jumpyworld.planning import (
+    CompPlan,
+    GoalProposal,
     Task,
     discounts_of_horizons,
     effective_discounts,
@@ -100,6 +102,31 @@ def test_chains_begin_with_the_given_action_and_draw_none_after_the_last_segment
     states, actions = chain_states(key, question, jnp.full(1, 2.0), as_z([0, 1, 2]), 7)
     assert states.shape == (3, 7, 1) and actions.shape == (3, 7, 1)
     assert (actions[0] == 2).all() and len(np.unique(actions[1:])) > 1
+
+
+class Recorder:
+    """A model that goes nowhere and keeps what it was asked with."""
+
+    def __init__(self):
+        self.asked = []
+
+    def sample(self, key, states, actions, z, gamma, **options):
+        self.asked.append(options)
+        return states
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"solver": "midpoint"}, {"num_steps": 3}, {"solver": "euler", "num_steps": 2}],
+)
+def test_the_planners_ode_settings_reach_the_model(options, key):
+    """Those that are set, in chains and proposals alike; the others are left to the model."""
+    model, policy = Recorder(), Tabular.random(np.random.default_rng(0)).policy()
+    planner = CompPlan(
+        model, policy, horizons=(2, 3), discount=0.9, proposal=GoalProposal(2), **options
+    )
+    planner.plan(key, jnp.zeros(1), Task(table_reward, jnp.zeros(1)), None)
+    assert len(model.asked) >= 2 and all(asked == options for asked in model.asked)
 
 
 def test_common_noise_and_chunks(key):

@@ -13,13 +13,16 @@ from jumpyworld import domains
 from jumpyworld.errors import ConfigError, JumpyError, PlanError
 from jumpyworld.planning import (
     GGPI,
+    AbstractProposal,
     ActionPlan,
+    BaseProposal,
     CompPlan,
     Elimination,
     GoalProposal,
     ListProposal,
     Memory,
     MixtureProposal,
+    OneZProposal,
     Task,
     UnconditionalProposal,
     ZeroShot,
@@ -145,6 +148,8 @@ def ggpi(**asked):
         (lambda: drifting(proposal=ListProposal(np.zeros((0, 2, 2)))), r"\(0, 2, 2\)"),
         (lambda: drifting(proposal=ListProposal(np.full((1, 2, 2), np.nan))), "finite"),
         (lambda: drifting(proposal=MixtureProposal(())), "proposes nothing"),
+        (lambda: drifting(proposal=Own(jnp.zeros, 0)), "Own: count=0: must be a whole number"),
+        (lambda: drifting(proposal=lambda horizons: None), "proposal=None: must be a proposal"),
         (lambda: drifting(model=Short()), "beyond the 5 steps"),
         (lambda: drifting(search="uniform"), "search='uniform': must be a Uniform"),
         (lambda: CompPlan(Short(), Raises(), horizons=(4,), discount=0.95, proposal=None), "None"),
@@ -220,6 +225,74 @@ def test_parts_that_answer_wrongly_are_named_in_one_line(parts, named, key):
     if "policy" in parts:
         with pytest.raises(PlanError, match=named):
             ZeroShot(parts["policy"])(key, np.zeros(2), Task(near, GOAL))
+
+
+class Own(AbstractProposal):
+    """A user's own proposal, which answers whatever it is told to."""
+
+    answer: Callable = eqx.field(static=True)
+    promised: int = eqx.field(static=True, default=8)
+
+    @property
+    def count(self):
+        return self.promised
+
+    def sample(self, key, question):
+        return self.answer()
+
+
+def out_of_order():
+    raise ValueError("out of order\nand more")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"search": Elimination(((16, 2), (2, 4)))}, {"warm_start": 1}],
+    ids=["uniform", "elimination", "warm"],
+)
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        (lambda: jnp.zeros((0, 2, 2)), r"returned shape \(0, 2, 2\); must be .* M=8 and"),
+        (lambda: jnp.zeros((5, 2, 2)), r"returned shape \(5, 2, 2\); must be .* M=8 and"),
+        (lambda: jnp.zeros((8, 3, 2)), r"returned shape \(8, 3, 2\); must be .* K=2 horizons"),
+        (lambda: jnp.zeros((8, 2)), r"returned shape \(8, 2\); must be \[M, K, dz\]"),
+        (out_of_order, "raised ValueError: out of order"),
+        (lambda: "left", "raised"),
+    ],
+)
+def test_proposals_that_answer_wrongly_are_named_in_one_line(answer, named, settings, key):
+    own = Own(answer)
+    for proposal in (own, MixtureProposal((GoalProposal(4), own)), OneZProposal(own)):
+        with pytest.raises(PlanError, match=f"proposal Own: {named}") as caught:
+            drifting(proposal=proposal, **settings)(key, np.zeros(2), Task(near, GOAL))
+        assert "\n" not in str(caught.value)
+
+
+def test_values_of_whole_numbered_z_are_not_rounded(key):
+    z = np.arange(32).reshape(8, 2, 2) % 5
+    whole = drifting(proposal=Own(lambda: z))(key, np.zeros(2), Task(near, GOAL))
+    listed = drifting(proposal=ListProposal(z))(key, np.zeros(2), Task(near, GOAL))
+    np.testing.assert_array_equal(whole.candidate_values, listed.candidate_values)
+    assert 0 < whole.value < 1
+
+
+@pytest.mark.parametrize(
+    "proposal",
+    [
+        GoalProposal(8),
+        GoalProposal(8, goal=np.zeros(3)),
+        GoalProposal(8, goal=GOAL, append_goal=True),
+        BaseProposal(8),
+        None,
+    ],
+)
+def test_a_goal_of_another_width_than_z_is_named(proposal, key):
+    policy = from_callable(lambda s, z: s, observation_dim=2, action_dim=2, z_dim=2)
+    planner = drifting(policy, proposal=proposal) if proposal else ZeroShot(policy)
+    who = type(proposal or planner).__name__
+    with pytest.raises(PlanError, match=f"^{who}: goal of 3 values; must be 2, as z's of"):
+        planner(key, np.zeros(2), Task(near, np.zeros(3)))
 
 
 class Constant(eqx.Module):

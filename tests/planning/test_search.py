@@ -5,56 +5,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bandit import TASK, Coin, NoAction, bandit, heads_with_goal
 
 from jumpyworld.errors import ConfigError
-from jumpyworld.planning import (
-    CompPlan,
-    Elimination,
-    ListProposal,
-    Task,
-    Uniform,
-    ZeroShot,
-    fast_search,
-)
+from jumpyworld.planning import Elimination, Task, Uniform, ZeroShot, fast_search
 from jumpyworld.planning.search import Pool
 from jumpyworld.planning.standing import best_first, best_of
-
-
-class NoAction(eqx.Module):
-    def sample(self, key, states, z):
-        return jnp.zeros((*states.shape[:-1], 1), states.dtype)
-
-
-class Coin(eqx.Module):
-    """A bandit as a model: the next state is 1 with probability z, else 0."""
-
-    def sample(self, key, states, actions, z, gamma):
-        u = jax.random.uniform(key, states.shape[:-1])
-        return (u[..., None] < z).astype(states.dtype)
-
-
-def heads(states):
-    return states[..., 0]
-
-
-def heads_with_goal(states, goal):
-    return states[..., 0]
-
-
-def bandit(chances, search, **settings):
-    """One jump with weight 1: the value of a candidate is its chance."""
-    return CompPlan(
-        Coin(),
-        NoAction(),
-        horizons=(10,),
-        discount=0.9,
-        proposal=ListProposal(np.asarray(chances, float)[:, None, None]),
-        search=search,
-        **settings,
-    )
-
-
-TASK = Task(heads)
 
 
 def quality(plans, chances):
@@ -116,6 +72,34 @@ def test_what_is_not_finite_never_wins(bad, key):
     assert not np.isfinite(plan.candidate_values[:3]).any()
 
 
+class LostCoin(Coin):
+    """Knows nothing of one z."""
+
+    def sample(self, key, states, actions, z, gamma):
+        return jnp.where(z == 0.25, jnp.nan, super().sample(key, states, actions, z, gamma))
+
+
+class LostHand(NoAction):
+    """Has no action for one z."""
+
+    def sample(self, key, states, z):
+        return jnp.where(z == 0.25, jnp.nan, super().sample(key, states, z))
+
+
+def danger(states):
+    return -(states[..., 0] > 0).astype(states.dtype)
+
+
+@pytest.mark.parametrize("parts", [{"model": LostCoin()}, {"policy": LostHand()}])
+def test_what_is_not_finite_on_the_way_is_no_safe_place(parts, key):
+    """To an indicator NaN is an innocent zero, which is here the best value of all."""
+    chances = [[0.9, 0.9], [0.5, 0.5], [0.0, 0.25]]
+    planner = bandit(chances, Uniform(64), horizons=(5, 10), **parts)
+    plan = planner(key, np.zeros(1), Task(danger))
+    assert plan.chosen == 1 and plan.value < 0 and plan.invalid == 1
+    assert np.isnan(plan.candidate_values).tolist() == [False, False, True]
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_values_none_of_which_is_finite_are_not_zero(bad, key):
     def reward(states, goal):
@@ -155,6 +139,33 @@ def test_where_the_last_round_breaks_those_before_it_are_chosen_from(key):
     alive, nobody = jnp.asarray([True, False, True]), jnp.zeros(3, bool)
     pool = Pool(jnp.zeros((3, 1, 1)), jnp.zeros((3, 1)), totals, spent, alive, nobody)
     assert best_of(pool, 0.0)[0] == 1
+
+
+def pool_of(means, alive, samples=4):
+    """A pool by hand, after as many samples of each candidate."""
+    means = jnp.asarray(means)
+    return Pool(
+        z=jnp.arange(len(means), dtype=float)[:, None, None],
+        actions=jnp.zeros((len(means), 1)),
+        totals=means * samples,
+        spent=jnp.full((1, len(means)), samples, jnp.int32),
+        alive=jnp.asarray(alive),
+        protected=jnp.zeros(len(means), bool),
+    )
+
+
+def test_the_eliminated_do_not_win():
+    """Few chains may have flattered one that others, with more chains by now, were ahead of."""
+    pool = pool_of([0.9, 0.3, 0.5, 0.8], [False, True, True, False])
+    best, scores = best_of(pool, 0.0)
+    assert best == 2 and scores.tolist() == [-np.inf, np.float32(0.3), 0.5, -np.inf]
+
+
+def test_more_evaluations_than_an_int32_can_count(key):
+    planner = bandit([0.1] * 4, Uniform(2**30), max_rows=2**30, solver="midpoint", num_steps=100)
+    pool = pool_of([0.5] * 4, [True] * 4, samples=2**30)
+    plan = planner.conclude(key, jnp.zeros(1), TASK, pool)
+    assert int(plan.evaluations) == 4 * 2**30 * 200
 
 
 def test_rounds_may_be_a_list(key):
@@ -260,15 +271,8 @@ def test_the_way_out_when_nothing_is_found(key):
 
 def test_what_is_remembered_is_ranked_by_value_and_never_broken():
     """The chosen one, the others of the last round, the eliminated ones; NaN is none of them."""
-    values = jnp.asarray([jnp.nan, 0.1, 0.7, 0.3, 0.2, 0.5])
-    pool = Pool(
-        z=jnp.arange(6.0)[:, None, None],
-        actions=jnp.zeros((6, 1)),
-        totals=values,
-        spent=jnp.ones((1, 6), jnp.int32),
-        alive=jnp.asarray([True, True, False, False, True, False]),
-        protected=jnp.zeros(6, bool),
-    )
+    values = [jnp.nan, 0.1, 0.7, 0.3, 0.2, 0.5]
+    pool = pool_of(values, [True, True, False, False, True, False])
     assert best_first(pool, jnp.asarray(4)).tolist() == [4, 1, 2, 5, 3, 4]
 
 

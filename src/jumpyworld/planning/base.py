@@ -129,7 +129,8 @@ class AbstractPlanner(eqx.Module):
         if budget_ms is None:
             plan = _guarded(_plan, self, key, state, task, memory)
         else:
-            plan = _guarded(self.within, budget_ms, key, state, task, memory)
+            # A number of NumPy's would make traced values of what is decided by it.
+            plan = _guarded(self.within, float(budget_ms), key, state, task, memory)
         return _executable(plan)
 
     def batch(

@@ -112,7 +112,7 @@ class BridgeProposal(AbstractProposal):
                 f"BridgeProposal: made for {len(self.jumps_to)} horizons, asked for "
                 f"{len(question.betas)}"
             )
-        goal = vector_goal(question.task, "BridgeProposal")
+        goal = vector_goal(question.task, "BridgeProposal", question.repertoire.policy)
         start, end = self._place(question.state), self._place(goal)
         ahead = self._ahead(end)
 

@@ -34,7 +34,7 @@ def plan_within(
     task: Task,
     memory: Memory | None,
 ) -> Plan:
-    """Return the best plan so far when the next round would end too late.
+    """Return the best plan so far when the next round, and the choice after it, would end too late.
 
     The first round is always played; of a search with one round, which judges each candidate by
     itself, an eighth of the candidates. With time enough it is the plan of ``planner.plan``. Fresh
@@ -52,11 +52,13 @@ def plan_within(
         _compiled.anew = False
         start = time.perf_counter()
     opened, played = time.perf_counter(), 0
+    # The end asks the policy as the beginning does, for fewer rows: it should take no longer.
+    ending = opened - start
 
     def in_time(chains: int) -> bool:
         now = time.perf_counter()
         expected = (now - opened) / played * chains if played else 0.0
-        return (now - start + expected) * 1e3 <= budget_ms
+        return (now - start + expected + ending) * 1e3 <= budget_ms
 
     for number, (chains, play) in enumerate(rounds):
         if number and not in_time(chains):

@@ -88,7 +88,8 @@ def check_limit(action_limit: float | None) -> None:
 
 
 def _check_counts(planner: "CompPlan") -> None:
-    steps = planner.repertoire.num_steps
+    steps, proposal = planner.repertoire.num_steps, planner.proposal
+    check_whole(f"{type(proposal).__name__}: count", proposal.count, 1)
     check_whole("warm_start", planner.warm_start, 0)
     check_whole("max_rows", planner.max_rows, 1)
     check_whole("num_steps", 1 if steps is None else steps, 1)

@@ -41,7 +41,7 @@ from jumpyworld.planning.estimate import Question, candidate_totals, draw_in_tur
 from jumpyworld.planning.gsp import Tail, discounts_of_horizons, gsp_weights
 from jumpyworld.planning.plan import Memory, Plan
 from jumpyworld.planning.precedents import Places
-from jumpyworld.planning.proposals import AbstractProposal
+from jumpyworld.planning.proposals import AbstractProposal, draw_candidates
 from jumpyworld.planning.repertoire import (
     Precision,
     Repertoire,
@@ -166,10 +166,6 @@ class CompPlan(AbstractPlanner):
             ConfigError: a setting is wrong; the message names it and its value.
         """
         chosen_search = check_search(Uniform(256) if search is None else search)
-        if not isinstance(proposal, AbstractProposal) and not callable(proposal):
-            raise ConfigError(
-                f"proposal={proposal!r}: must be a proposal, such as GoalProposal(256)"
-            )
         betas = discounts_of_horizons(horizons)
         weights = gsp_weights(betas, discount, tail)
         if not allow_extrapolation:
@@ -178,7 +174,11 @@ class CompPlan(AbstractPlanner):
         chained = rounded_policy(policy, precision)
         known = None if places is None else places.precedents(betas)
         self.repertoire = Repertoire(model, policy, chained, solver, num_steps, action_limit, known)
-        made = proposal if isinstance(proposal, AbstractProposal) else proposal(tuple(horizons))
+        made: Any = proposal
+        if callable(made) and not isinstance(made, AbstractProposal):
+            made = made(tuple(horizons))
+        if not isinstance(made, AbstractProposal):
+            raise ConfigError(f"proposal={made!r}: must be a proposal, such as GoalProposal(256)")
         self.base, self.proposal = base, made
         self.betas, self.weights = jnp.asarray(betas), jnp.asarray(weights)
         self.search = chosen_search
@@ -226,7 +226,7 @@ class CompPlan(AbstractPlanner):
     ) -> Pool:
         """Draw the candidates and their first actions."""
         keys = jax.random.split(key, 2)
-        z = self.proposal.sample(keys[0], self._question(state, task))
+        z = draw_candidates(self.proposal, keys[0], self._question(state, task))
         z = with_standing(
             z, task, memory, include_base=self.include_base, warm_start=self.warm_start
         )
@@ -345,11 +345,12 @@ class CompPlan(AbstractPlanner):
 
     def remember(self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task) -> Memory | None:
         """Return an empty memory of the right shape."""
-        if not self.warm_start:
-            return None
+        return self._no_memory(key, state, task) if self.warm_start else None
 
+    @eqx.filter_jit  # or every plan would trace the model again, which takes longer than the plan
+    def _no_memory(self, key: PRNGKeyArray, state: Array, task: Task) -> Memory:
         def propose(key: PRNGKeyArray, state: Array) -> Array:
-            return self.proposal.sample(key, self._question(state, task))
+            return draw_candidates(self.proposal, key, self._question(state, task))
 
         z = jax.eval_shape(propose, key, state)
         return Memory(jnp.zeros((self.warm_start, *z.shape[1:]), z.dtype), jnp.zeros((), bool))
@@ -382,6 +383,6 @@ class CompPlan(AbstractPlanner):
         return total[0] / self.search.fresh
 
     def _evaluations(self, spent: Array) -> Array:
-        segments = len(self.betas)
-        jumps = spent.sum(dtype=jnp.int32) * segments + self.proposal.jumps(segments)
-        return jumps * self.repertoire.evaluations_per_jump
+        segments, each = len(self.betas), self.repertoire.evaluations_per_jump
+        proposed = float(self.proposal.jumps(segments) * each)
+        return spent.sum(dtype=float) * float(segments * each) + proposed

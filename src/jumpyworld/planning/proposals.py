@@ -90,7 +90,7 @@ class _AbstractChain(AbstractProposal):
         start = jnp.broadcast_to(question.state, (self.count, *question.state.shape))
         z = draw_in_turns(draw, key, start, question.max_rows)
         if self.append_goal:
-            goal = vector_goal(question.task, type(self).__name__)
+            goal = vector_goal(question.task, type(self).__name__, question.repertoire.policy)
             z = z.at[:, -1].set(jnp.broadcast_to(goal, z[:, -1].shape))
         return z
 
@@ -115,7 +115,8 @@ class GoalProposal(_AbstractChain):
     ) -> Float[Array, "M d"]:
         """Draw z_k for each z_{k-1}."""
         act_key, jump_key = jax.random.split(key)
-        goal = vector_goal(question.task, "GoalProposal") if self.goal is None else self.goal
+        task = question.task if self.goal is None else question.task.for_goal(self.goal)
+        goal = vector_goal(task, "GoalProposal", question.repertoire.policy)
         goals = jnp.broadcast_to(goal, (len(places), *goal.shape))
         actions = question.repertoire.act_in_chain(act_key, places, goals)
         return question.repertoire.jump(jump_key, places, actions, goals, beta)
@@ -179,7 +180,8 @@ class HighLevelProposal(_AbstractChain):
         self, key: PRNGKeyArray, question: Question, places: Float[Array, "M d"], beta: Array
     ) -> Float[Array, "M d"]:
         """Draw z_k for each z_{k-1}."""
-        goals = jnp.broadcast_to(vector_goal(question.task, "HighLevelProposal"), places.shape)
+        goal = vector_goal(question.task, "HighLevelProposal", self.policy)
+        goals = jnp.broadcast_to(goal, places.shape)
 
         def ask() -> Array:
             return jnp.asarray(self.policy.propose(key, places, goals))
@@ -258,7 +260,7 @@ class BaseProposal(AbstractProposal):
 
     def sample(self, key: PRNGKeyArray, question: Question) -> Float[Array, "M K dz"]:
         """Return g, over and over."""
-        goal = vector_goal(question.task, "BaseProposal")
+        goal = vector_goal(question.task, "BaseProposal", question.repertoire.policy)
         return jnp.broadcast_to(goal, (self.number, len(question.betas), *goal.shape))
 
 
@@ -281,7 +283,7 @@ class OneZProposal(AbstractProposal):
     def sample(self, key: PRNGKeyArray, question: Question) -> Float[Array, "M K dz"]:
         """Draw all candidates for one state."""
         inner_key, pick_key = jax.random.split(key)
-        z = self.inner.sample(inner_key, question)
+        z = draw_candidates(self.inner, inner_key, question)
         pick = jax.random.randint(pick_key, (z.shape[0], 1, 1), 0, z.shape[1])
         return jnp.broadcast_to(jnp.take_along_axis(z, pick, axis=1), z.shape)
 
@@ -317,7 +319,7 @@ class FirstProposal(AbstractProposal):
         if len(question.betas) != 1:
             raise ConfigError(f"FirstProposal: one z each, for {len(question.betas)} horizons")
         whole = dataclasses.replace(question, betas=self.betas)
-        return self.inner.sample(key, whole)[:, :1]
+        return draw_candidates(self.inner, key, whole)[:, :1]
 
     def jumps(self, num_segments: int) -> int:
         """Return how many samples of the model the candidates cost."""
@@ -346,7 +348,7 @@ class MixtureProposal(AbstractProposal):
     def sample(self, key: PRNGKeyArray, question: Question) -> Float[Array, "M K dz"]:
         """Draw all candidates for one state, part after part."""
         keys = jax.random.split(key, len(self.parts))
-        drawn = [part.sample(k, question) for k, part in zip(keys, self.parts, strict=True)]
+        drawn = [draw_candidates(p, k, question) for k, p in zip(keys, self.parts, strict=True)]
         widths = sorted({z.shape[-1] for z in drawn})
         if len(widths) > 1:
             raise ConfigError(f"MixtureProposal: z of widths {widths}; must be of one width")
@@ -355,6 +357,31 @@ class MixtureProposal(AbstractProposal):
     def jumps(self, num_segments: int) -> int:
         """Return how many samples of the model the candidates cost."""
         return sum(part.jumps(num_segments) for part in self.parts)
+
+
+def draw_candidates(
+    proposal: AbstractProposal, key: PRNGKeyArray, question: Question
+) -> Float[Array, "M K dz"]:
+    """Draw all candidates for one state, and see that they are what the proposal promised.
+
+    Raises:
+        PlanError: it raised something that is not our own error, or returned another shape than
+            its count and the horizons ask for; the message says what.
+    """
+
+    def ask() -> Array:
+        z = jnp.asarray(proposal.sample(key, question))
+        # Values are summed in the dtype of z, so that it must not be one of whole numbers.
+        return z if jnp.issubdtype(z.dtype, jnp.floating) else z.astype(float)
+
+    z = answer_of("proposal", proposal, ask)
+    promised = (proposal.count, len(question.betas))
+    if z.ndim != 3 or z.shape[:2] != promised:
+        raise PlanError(
+            f"proposal {type(proposal).__name__}: returned shape {z.shape}; must be [M, K, dz] "
+            f"with its count M={promised[0]} and K={promised[1]} horizons"
+        )
+    return z
 
 
 def check_count(proposal: AbstractProposal, number: int) -> None:

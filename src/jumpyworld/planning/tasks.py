@@ -130,16 +130,27 @@ def goal_task(domain: Domain, goal: Any, reward: RewardName = "count") -> Task:
     return Task(kinds[reward], goal, aim=True)
 
 
-def vector_goal(task: Task, who: str) -> Float[Array, " dz"]:
+def vector_goal(task: Task, who: str, policy: Any = None) -> Float[Array, " dz"]:
     """Return a task's goal as a z that a policy can aim at.
 
+    Args:
+        task: with the goal.
+        who: asks for it.
+        policy: which one aims at it, if that is known.
+
     Raises:
-        PlanError: the task has none, or one that is not a vector.
+        PlanError: the task has none, or one that is not a vector or not as wide as the policy's z.
     """
     if task.goal is None:
         raise PlanError(f"{who}: goal=None; this needs a task with a goal")
     if task.goal.ndim != 1:
         raise PlanError(f"{who}: goal of shape {task.goal.shape}; must be a vector, as z is")
+    width = getattr(policy, "z_dim", None)
+    if width not in (None, len(task.goal)):
+        raise PlanError(
+            f"{who}: goal of {len(task.goal)} values; must be {width}, as z's of "
+            f"{type(policy).__name__}"
+        )
     return task.goal
 
 

@@ -199,7 +199,8 @@ class TraceProposal(AbstractProposal):
                 f"{len(question.betas)}"
             )
         state = question.state
-        goal = vector_goal(question.task, "TraceProposal").astype(state.dtype)
+        goal = vector_goal(question.task, "TraceProposal", question.repertoire.policy)
+        goal = goal.astype(state.dtype)
         here, there = self.domain.goal_features(state), self.domain.goal_features(goal)
         away = jnp.sqrt(jnp.square(here - there).sum(-1)) > _IN_PLACE * self.domain.tolerance
         chances = jnp.where(away[:, None], -0.5 * self.gaps(state, goal), -jnp.inf).reshape(-1)

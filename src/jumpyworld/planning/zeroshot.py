@@ -34,7 +34,7 @@ class ZeroShot(AbstractPlanner):
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, memory: Memory | None
     ) -> Plan:
         """Return pi_g's action; the sequence is g alone, and nothing is estimated or spent."""
-        z = vector_goal(task, "ZeroShot")[None]
+        z = vector_goal(task, "ZeroShot", self.policy)[None]
         return Plan(
             action=draw_actions(self.policy, key, state[None], z, self.action_limit)[0],
             z=z,
@@ -43,7 +43,7 @@ class ZeroShot(AbstractPlanner):
             candidates=jnp.zeros((0, *z.shape), z.dtype),
             chosen=jnp.full((), -1, jnp.int32),
             spent=jnp.zeros((0, 0), jnp.int32),
-            evaluations=jnp.zeros((), jnp.int32),
+            evaluations=jnp.zeros(()),
             all_zero=jnp.zeros((), bool),
             invalid=jnp.zeros((), jnp.int32),
             weight_sum=jnp.zeros((), state.dtype),
