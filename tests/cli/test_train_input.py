@@ -144,6 +144,16 @@ def test_a_fall_that_the_run_does_not_see_is_pointed_out(name, steps, word, warn
         assert f"--steps {steps}: rates fall until gradient_steps=20" in error
 
 
+def test_a_fall_along_steps_that_nobody_knows_is_pointed_out(capsys):
+    flags = {"dataset": Path("data"), "out": Path("run"), "policy": "scripted", "minutes": 3}
+    GHM(**flags, preset="base").settings(None)
+    assert "--minutes 3: rates fall until gradient_steps=60000" in capsys.readouterr().err
+    # Constant rates, or as many steps as they fall along: nothing to point out.
+    GHM(**flags, preset="small").settings(None)
+    GHM(**flags, preset="base", steps=60_000).settings(None)
+    assert not capsys.readouterr().err
+
+
 def test_values_of_settings_are_json_or_words():
     words = ("a=1", "b=1.5", "c=true", "d=null", "e=[1, 2]", "f=moving", 'g="2"', "h=x=y", "i=")
     assert read_changes(words) == {

@@ -25,7 +25,7 @@ def test_sequences_stand_as_they_were_and_one_segment_further_on(valid, key):
 
 def test_from_step_to_step_the_last_plans_are_remembered(key):
     """Each environment's own; the proposals have become poor in between."""
-    planner = bandit([0.2, 0.9], Uniform(64), warm_start=1)
+    planner = bandit([0.2, 0.9], Uniform(256), warm_start=1)
     poor = eqx.tree_at(lambda p: p.proposal.z, planner, planner.proposal.z / 9)
     keys, states = jax.random.split(key, 2), np.zeros((2, 1))
     _, plans = decide(planner, keys, states, TASK, step=0)

@@ -2,7 +2,7 @@
 
 Starts and goals are states of the validation set, 60 steps apart and at least 3 metres from each
 other; a policy gets 120 steps to come within the maze's own tolerance of 1 metre. Random actions
-reach none of them. Thresholds are a third to a half of what was measured (in the table below).
+reach none of them. Thresholds are about a third to a half of what was measured (beside them).
 """
 
 import jax

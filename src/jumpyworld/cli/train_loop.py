@@ -87,14 +87,16 @@ class TrainCommand(abc.ABC):
         return TrainingConfig(steps=steps, **{name: getattr(self, name) for name in names})
 
     def warn_of_a_fall_cut_short(self, config: Any) -> None:
-        """Warn where rates fall until ``gradient_steps`` and ``--steps`` end the run before."""
+        """Warn where rates fall until ``gradient_steps`` and the run may end elsewhere."""
         target = getattr(config, "final_target_rate", None)  # policies have none
-        falls = config.final_lr_fraction < 1 or target is not None
-        if falls and self.steps is not None and self.steps < config.gradient_steps:
-            warn(
-                f"--steps {self.steps}: rates fall until gradient_steps={config.gradient_steps}, "
-                "so that most of it is left out; set that too"
-            )
+        if config.final_lr_fraction == 1 and target is None:
+            return
+        fall = f"rates fall until gradient_steps={config.gradient_steps}"
+        if self.steps is None and self.minutes is not None:
+            warn(f"--minutes {self.minutes:g}: {fall}, however many steps that is; set that too")
+        elif self.steps is not None and self.steps < config.gradient_steps:
+            share = 100 * (1 - self.steps / config.gradient_steps)
+            warn(f"--steps {self.steps}: {fall}, {share:.2g} % of it after the end; set that too")
 
     def changed(self, config: C) -> C:
         """Return ``config`` with the fields that ``--set`` names."""

@@ -70,7 +70,7 @@ class CRLConfig(FQLConfig):
         table = super().paper_table(domain)
         if domain == "cube-1":
             # Of 100 episodes .29 [.21, .39] after 25,700 steps, where 1 had .11 [.06, .19] after
-            # 16,900 (docs/results.md) and the paper has .28. Elsewhere the two were not compared.
+            # 16,900 (docs/results.md; one seed, and the steps differ too) and the paper has .28.
             _, swept = table["distill_coefficient"]
             table |= {"distill_coefficient": (0.7, swept)}
         return table

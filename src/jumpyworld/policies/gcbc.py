@@ -45,8 +45,8 @@ from jumpyworld.policies.networks import (
     start_optimiser,
 )
 
-# domain -> (our goal discount, the paper's sweep, gradient steps); pointmaze is ours, its widths in
-# the preset ``paper`` are the 1024 x 4 of the rest and not the 512 x 4 once planned for it.
+# domain -> (our goal discount, the paper's sweep, gradient steps); pointmaze is ours, with
+# the widths of the rest.
 _PAPER = {
     "antmaze-medium": (0.99, (0.98, 0.99), 125_000),
     "antmaze-large": (0.99, (0.98, 0.99), 125_000),
