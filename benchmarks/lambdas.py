@@ -3,18 +3,22 @@
     python benchmarks/lambdas.py gc1s --dataset DIR --domain antmaze-medium --out RUN --minutes 9 \
         --values 0.1 0.15 0.2 0.3 0.4 --keep-steps 100000 200000
 
-These networks are so small that a GPU waits for the next kernel most of the time: five trainings
-under vmap take little longer than one. Member i has the i-th value of lambda and seed SEED + i. The
-same line continues a run that was stopped. A member is evaluated like any seed:
+These networks are so small that a GPU mostly waits for the next kernel, so that several trainings
+under vmap should take little longer than one (not measured yet). Member i has the i-th value of
+lambda and seed SEED + i: what differs between members is both. The same line continues a run that
+was stopped by its minutes or a signal; what a crash can cost is the way since the last of
+--keep-steps. A member is evaluated like any seed:
 
     jumpy eval --domain antmaze-medium --policy RUN --policy-seed 1 --out eval
 
-(RUN/config.json names the preset's lambda; the values are in RUN/lambdas.json.)
+RUN/lambdas.json has the values. RUN/config.json, and with it a row of that evaluation, names the
+preset's lambda alone: say which member a row is of where you keep it.
 """
 
 import argparse
 import copy
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +86,8 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], help="FIELD=VALUE, over the paper's preset")
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args()
+    if min(a.values) < 0:
+        parser.error(f"--values {a.values}: lambda is at least 0")
     config = policies.get(a.policy).config.preset("paper", a.domain)
     config = with_changes(config, read_changes(tuple(a.set)), "--set")
     job = lambdas_job(a.policy, data.load(a.dataset), config, a.values)
@@ -94,8 +100,13 @@ def main() -> None:
         keep_steps=tuple(a.keep_steps),
         log_every=1000,
     )
+    # Before training, so that no checkpoint is ever without them.
+    named, path = {str(a.seed + i): v for i, v in enumerate(a.values)}, a.out / "lambdas.json"
+    if path.exists() and json.loads(path.read_text()) != named:
+        parser.error(f"--values {a.values}: {path} has others")
+    a.out.mkdir(parents=True, exist_ok=True)
+    write_json(path, named)
     result = train(job, a.out, settings)
-    write_json(a.out / "lambdas.json", {str(a.seed + i): v for i, v in enumerate(a.values)})
     print(f"{a.policy}: {result.step} steps in {result.seconds:.0f} s, {result.status}")
 
 
