@@ -1,6 +1,6 @@
 """Compare settings of a GHM at equal steps or seconds: seeds under vmap, EMD with its floor.
 
-    python benchmarks/ghm_ablation.py --sets DIR --out DIR --steps 12000 \
+    python benchmarks/ghm_ablation.py --sets DIR --runs DIR --out DIR --steps 12000 \
         plain:plain=true,precision=fp32,jumps=now now:jumps=now ahead:
 
 A variant is NAME:FIELD=VALUE,...; ``plain=true`` takes the straightforward loss. All start from the
@@ -14,6 +14,7 @@ it. Rows go to OUT/ablation.jsonl at once.
 import argparse
 import dataclasses
 import json
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -26,6 +27,7 @@ from jaxtyping import Array, Float
 from jumpyworld import data, domains, policies
 from jumpyworld.cli.provenance import provenance
 from jumpyworld.cli.train_loop import read_changes
+from jumpyworld.errors import JumpyError
 from jumpyworld.evaluation.draws import draw_truth, model_samples
 from jumpyworld.evaluation.fidelity import (
     compare_rewards,
@@ -267,4 +269,7 @@ def cells(emd, floor) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except JumpyError as error:
+        sys.exit(f"ghm_ablation.py: error: {error}")

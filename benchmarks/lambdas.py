@@ -19,6 +19,7 @@ import argparse
 import copy
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jumpyworld import data, policies
+from jumpyworld import data, domains, policies
 from jumpyworld.cli.train_loop import read_changes
+from jumpyworld.errors import JumpyError
 from jumpyworld.policies.base import PolicySpec
 from jumpyworld.policies.job import policy_job
 from jumpyworld.storage.files import write_json
@@ -88,7 +90,7 @@ def main() -> None:
     a = parser.parse_args()
     if min(a.values) < 0:
         parser.error(f"--values {a.values}: lambda is at least 0")
-    config = policies.get(a.policy).config.preset("paper", a.domain)
+    config = policies.get(a.policy).config.preset("paper", domains.get(a.domain).alias)
     config = with_changes(config, read_changes(tuple(a.set)), "--set")
     job = lambdas_job(a.policy, data.load(a.dataset), config, a.values)
     settings = TrainingConfig(
@@ -111,4 +113,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except JumpyError as error:
+        sys.exit(f"lambdas.py: error: {error}")

@@ -116,6 +116,31 @@ def test_values_none_of_which_is_finite_are_not_zero(bad, key):
     assert bool(fine.all_zero) and not bool(fine.all_invalid) and fine.value == 0
 
 
+@pytest.mark.parametrize("search", [Uniform(4), Elimination(((3, 4), (1, 4)))])
+@pytest.mark.parametrize("margin", [0.0, 0.5])
+@pytest.mark.parametrize("value", [0.0, np.nan])
+def test_a_candidate_is_followed_where_nothing_is_found_and_the_base_stands_among_them(
+    search, margin, value, key
+):
+    """The base policy stands first, so the first of the equals would be it."""
+
+    def reward(states, goal):
+        return jnp.full(states.shape[:-1], value, states.dtype)
+
+    settings = {"include_base": True, "margin": margin}
+    aim = Task(reward, goal=np.full(1, 0.5), aim=True)
+    plan = bandit([0.1, 0.9], search, when_all_zero="candidate", **settings)(key, np.zeros(1), aim)
+    assert plan.chosen == 1 and plan.z == np.float32(0.1)
+    np.testing.assert_array_equal(plan.value, value)
+    assert bool(plan.all_zero) == (value == 0) and bool(plan.all_invalid) == np.isnan(value)
+    base = bandit([0.1, 0.9], search, **settings)(key, np.zeros(1), aim)
+    assert base.chosen == -1 and base.z == 0.5
+    # Where the base policy is what is worth most, it is chosen.
+    heads = Task(heads_with_goal, goal=np.ones(1), aim=True)
+    found = bandit([0.0, 0.1], search, when_all_zero="candidate", **settings)
+    assert found(key, np.zeros(1), heads).chosen == 0
+
+
 def test_one_broken_environment_does_not_lose_the_others(key):
     """Its candidates are NaN themselves: whatever ``when_all_zero`` says, the base policy acts."""
 

@@ -102,7 +102,8 @@ class Eval:
     include_base: bool = False
     """Let the base policy's own sequence stand among the candidates."""
     warm_start: int = 0
-    """Sequences of the last plan that stand among the candidates."""
+    """Best sequences of the last plan that stand among the candidates, as they were and one segment
+    further on."""
     margin: float = 0.0
     """By which share more than the last plan another must be worth to be chosen."""
     tail: Literal["truncate", "absorb"] = "truncate"

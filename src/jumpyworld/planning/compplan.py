@@ -63,6 +63,7 @@ from jumpyworld.planning.standing import (
     base_sequence,
     best_first,
     best_of,
+    not_the_base,
     num_protected,
     protected,
     with_standing,
@@ -94,8 +95,9 @@ class CompPlan(AbstractPlanner):
             must be worth to be chosen. Among equally good ways this avoids going to and fro.
         when_all_zero: what to do when no candidate finds any reward: ``base`` follows the base
             policy where the task's goal is an aim (``Task.aim``) and can be its z; ``candidate``,
-            and whatever else has no such goal, takes the first of the equals. The same where no
-            value is finite; the first that can be followed stands for the first.
+            and whatever else has no such goal, takes the first of the equals, ``candidate`` the
+            first but the base policy's. The same where no value is finite; the first that can be
+            followed stands for the first.
         max_rows: chains, candidates or first actions alive at once. Only where there are more
             candidates than that does it change what is drawn.
     """
@@ -292,6 +294,9 @@ class CompPlan(AbstractPlanner):
         """
         fresh_key, act_key = jax.random.split(key)
         best, scores = best_of(pool, self.margin)
+        if self.include_base and self.when_all_zero == "candidate":
+            best = not_the_base(pool, best)
+            scores = jnp.where(pool.no_reward, pool.scores, scores)
         z, action, value = pool.z[best], pool.actions[best], scores[best]
         if self.objective == "v":
             action = self.repertoire.act(act_key, state[None], z[:1])[0]

@@ -109,6 +109,18 @@ def best_of(pool: Pool, margin: float) -> tuple[Int[Array, ""], Float[Array, " M
     return best.astype(jnp.int32), scores
 
 
+def not_the_base(pool: Pool, best: Int[Array, ""]) -> Int[Array, ""]:
+    """Return the first candidate after the base policy's, which stands first, if nothing is found.
+
+    Nothing is found where no candidate meets any reward or none has a finite value. The base
+    policy's is kept only where no other can be followed.
+    """
+    finite = jnp.isfinite(pool.scores)
+    others = jnp.where(finite.any(), finite, pool.sound).at[0].set(False)
+    instead = (pool.no_reward | ~finite.any()) & (best == 0) & others.any()
+    return jnp.where(instead, jnp.argmax(others), best).astype(best.dtype)
+
+
 def best_first(pool: Pool, best: Int[Array, ""]) -> Int[Array, " M"]:
     """Return the candidates to remember, in the order in which they are.
 
