@@ -1,5 +1,6 @@
 """What is said before and while episodes run."""
 
+import threading
 import time
 from types import SimpleNamespace
 
@@ -44,6 +45,25 @@ def test_a_long_first_call_is_not_silent_and_gives_an_estimate(monkeypatch, caps
         update(2, 3600 * 500)
         later = capsys.readouterr().err
         assert "first plans" not in later and " left\n" in later
+
+
+def test_nothing_is_said_of_compiling_after_the_first_plans(monkeypatch):
+    monkeypatch.setattr(eval_progress, "STILL_S", 0.01)
+    said, entered, delay = [], threading.Event(), threading.Event()
+
+    def slowly(line):
+        if "making the first plans" in line:
+            entered.set()
+            delay.wait(0.2)  # nobody sets it: the line takes long to say
+        said.append(line)
+
+    monkeypatch.setattr(eval_progress, "say", slowly)
+    with watched("compplan", "much") as update:
+        assert entered.wait(10)  # a line is on its way when the answer comes
+        update(1, 2)
+        before = len(said)
+        time.sleep(0.3)
+        assert len(said) == before == 2
 
 
 def test_a_short_first_call_says_nothing_more(capsys):

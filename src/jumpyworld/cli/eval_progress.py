@@ -57,11 +57,16 @@ def watched(name: str, work: str) -> Iterator[Callable[[int, int], None]]:
     from jumpyworld.cli.console import hours, progress
 
     began, answered = time.monotonic(), threading.Event()
+    # Held while a line is said and while the answer comes, so that none is said after it.
+    telling = threading.Lock()
     say(f"{name}: {work}; compiling ...")
 
     def wait() -> None:
         while not answered.wait(STILL_S):
-            say(f"{name}: {time.monotonic() - began:.0f} s, compiling or making the first plans")
+            with telling:
+                if not answered.is_set():
+                    spent = time.monotonic() - began
+                    say(f"{name}: {spent:.0f} s, compiling or making the first plans")
 
     waiting = threading.Thread(target=wait, daemon=True)
     waiting.start()
@@ -73,7 +78,8 @@ def watched(name: str, work: str) -> Iterator[Callable[[int, int], None]]:
                 if not answered.is_set() and spent > LONG_S and 0 < done < total:
                     left = hours(spent * (total - done) / done)
                     say(f"{name}: {spent:.0f} s until the first plans; at that pace {left} left")
-                answered.set()
+                with telling:
+                    answered.set()
                 show(done, total)
 
             yield update
