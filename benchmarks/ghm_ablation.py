@@ -40,7 +40,7 @@ from jumpyworld.evaluation.fidelity import (
 )
 from jumpyworld.experiments.bench_train import Version, version_job
 from jumpyworld.ghm import GHMConfig
-from jumpyworld.loading import load, load_policy
+from jumpyworld.loading import load_policy
 from jumpyworld.policies.base import AbstractPolicy
 from jumpyworld.policies.job import policy_job
 from jumpyworld.policies.scripted import ScriptedGoalPolicy
@@ -89,7 +89,7 @@ def get_policy(domain, dataset, folder: Path, seconds: float, preset: str):
     settings = TrainingConfig(config.gradient_steps, (seconds + 15) / 60, save_every=10**6)
     result = train(policy_job("gcbc", dataset, config), folder, settings)
     say("policy:", result.step, "steps")
-    return load(folder)
+    return folder
 
 
 def compile_all(pool, variants, dataset, policy, base, seeds):
@@ -152,15 +152,14 @@ def main() -> None:
     dataset, val = data.load(a.sets / a.domain), data.load(a.sets / a.domain, split="val")
     if a.policy is not None and a.one_goal:
         raise SystemExit("--policy and --one-goal: give one of them")
-    name_of_policy = "scripted, one goal" if a.one_goal else "gcbc"
-    if a.policy is not None:
-        found = load_policy(str(a.policy), domain.name)
-        policy, name_of_policy = found.policy, found.name
-    elif a.one_goal:
-        policy = one_goal(domain)
+    if a.one_goal:
+        policy, whose = one_goal(domain), {"policy": "scripted, one goal"}
     else:
-        folder = a.runs / f"gcbc-{a.domain}"
-        policy = get_policy(domain, dataset, folder, a.policy_seconds, a.policy_preset)
+        found = a.policy or get_policy(
+            domain, dataset, a.runs / f"gcbc-{a.domain}", a.policy_seconds, a.policy_preset
+        )
+        found = load_policy(str(found), domain.name)
+        policy, whose = found.policy, {"policy": found.name, "policy_hash": found.fingerprint}
     variants = [
         (name, read_changes(tuple(text.split(",")) if text else ()))
         for name, _, text in (v.partition(":") for v in a.variants)
@@ -200,7 +199,7 @@ def main() -> None:
             facts = {
                 "kind": "fidelity",
                 "domain": domain.alias,
-                "policy": name_of_policy,
+                **whose,
                 "variant": name,
                 "seeds": a.seeds,
                 "steps": steps,
@@ -239,6 +238,7 @@ def report(a, domain, facts, truth, goals, drawn) -> None:
         **facts,
         "num_pairs": a.pairs,
         "rollouts": a.rollouts,
+        "rollout_steps": a.rollout_steps,
         "samples": a.samples,
         "gammas": GAMMAS,
         "emd": [[round(f.emd, 4) for f in whole[seed]] for seed in drawn],

@@ -1,7 +1,4 @@
-"""What policies do, against NumPy in float64 from their weights, their units and the same noise.
-
-HIQL, whose actions need no noise, is in ``test_interface``.
-"""
+"""What policies do, against NumPy in float64 from their weights, their units and the same noise."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +16,7 @@ def make(walks, shaken):
 
     def policy(name, **changes):
         algorithm = policies.get(name)
-        changes |= {"normalise": "standard", "flow_steps": STEPS}
+        changes |= {"normalise": "standard"} | ({} if name == "hiql" else {"flow_steps": STEPS})
         config = algorithm.config.preset("debug", **changes)
         return shaken(lambda k: algorithm.inference_model(algorithm.init(k, config, walks[2])))
 
@@ -120,3 +117,19 @@ def test_sharsa(make, places, key, oracle):
     np.testing.assert_allclose(got, best, rtol=1e-5, atol=1e-5)
     want = cloned_action(oracle, policy.hierarchy.low, low_keys, s, best)
     assert_clipped(policy.sample(key, s, g), want)
+
+
+def test_hiql(make, places, key, oracle):
+    """Both levels are drawn about their means, as widely as the temperature says; 0 by default."""
+    policy, width = make("hiql"), 2
+    s, z = (to_units(policy.normaliser, x) for x in places)
+    high_keys, low_keys = halves(jax.random.split(key, ROWS))
+
+    def drawn(temperature):
+        way = oracle.net(policy.high, s, z)
+        way = way + temperature * noise(high_keys, way.shape[1])
+        way *= np.sqrt(way.shape[1]) / np.linalg.norm(way, axis=1, keepdims=True)
+        return oracle.net(policy.low, s, way) + temperature * noise(low_keys, width)
+
+    assert_clipped(policy.sample_actions(*places, key, 0.7), drawn(0.7))
+    np.testing.assert_allclose(policy.sample(key, *places), np.clip(drawn(0), -1, 1), atol=1e-5)

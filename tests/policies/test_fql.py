@@ -5,11 +5,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from loss_parts import linear_net
 
+from jumpyworld.data.sampling import sample_transitions
 from jumpyworld.policies import fql
 from jumpyworld.policies.base import PolicySpec
 from jumpyworld.policies.networks import descend, flow_map, start_optimiser
-from jumpyworld.policies.probe import slope_agreement
+from jumpyworld.policies.probe import extraction_probe, slope_agreement
 
 SPEC = PolicySpec(3, 2, (0.0,) * 3, (1.0,) * 3)
 B = 16
@@ -76,6 +78,30 @@ def test_distillation_by_hand():
     assert fql.distill_term(student, teacher, "sum") == 7.5
 
 
+def test_the_loss_by_hand(key):
+    """Fields that do nothing: the teacher is the noise, the student stays at 1/2, and Q is 2a - 5."""
+    nothing, half = linear_net([[0.0]] * 3, [0.0]), linear_net([[0.0]] * 3, [0.5])
+    settings = config(distill_coefficient=0.3)
+    actors = eqx.tree_at(
+        lambda a: (a.behaviour, a.student),
+        fql.Actors(settings, PolicySpec(1, 1, (0.0,), (1.0,)), key=key),
+        (nothing, half),
+    )
+    s = g = jnp.zeros((4, 1))
+    a = jnp.array([[1.0], [-1.0], [0.5], [0.0]])
+    value = lambda s, a, g: 2 * a[0] - 5  # noqa: E731
+    loss, metrics = fql.extraction_loss(actors, value, s, a, g, key, settings)
+    flow_key, noise_key = jax.random.split(key)
+    x0 = np.asarray(jax.random.normal(jax.random.split(flow_key)[0], (4, 1)))
+    behaviour = ((np.asarray(a) - x0) ** 2).mean()  # of one that stands still
+    noise = np.clip(np.asarray(jax.random.normal(noise_key, (4, 1))), -1, 1)
+    distill = ((0.5 - noise) ** 2).mean()
+    # Q is -4 in every row, so its term is +1 whatever its size.
+    assert metrics["actor/q"] == pytest.approx(-4)
+    assert metrics["actor/distill"] == pytest.approx(distill, rel=1e-5)
+    assert loss == pytest.approx(behaviour + 1 + 0.3 * distill, rel=1e-5)
+
+
 def test_scaling_q_leaves_the_gradient(setting, key, quick):
     actors, s, a, g = setting
 
@@ -138,6 +164,25 @@ def test_slopes_agree_by_hand(setting):
         (lambda g: 0 * g[:2], 0.0),
     ):
         assert slope_agreement(along(other), s, a, g) == pytest.approx(want, abs=1e-5)
+
+
+def test_slopes_are_asked_at_the_students_actions_in_the_networks_units(walks, key):
+    """Slopes s + a and g: what is measured follows from the rows, the units and the noise."""
+    _, data, spec = walks
+    settings = config(batch_size=32, discount=0.9, normalise="standard")
+    actors, units = fql.Actors(settings, spec, key=key), spec.normaliser("standard")
+    values = lambda s, a, g: jnp.stack([jnp.sum(a * s[:2] + a * a / 2), jnp.sum(a * g[:2])])  # noqa: E731
+    got = extraction_probe(actors.student, values, units, data, key, settings)
+    row_key, goal_key, noise_key = jax.random.split(key, 3)
+    index = sample_transitions(data, row_key, 32).index
+    goals = fql.draw_actor_goals(data, goal_key, index, settings)
+    offset, scale = np.asarray(units.offset), np.asarray(units.scale)
+    s, g = ((np.asarray(x) - offset) / scale for x in (data.observations[index], goals))
+    noise = jax.random.normal(noise_key, (32, 2))
+    a = np.clip(jax.vmap(actors.student)(noise, jnp.asarray(s), jnp.asarray(g)), -1, 1)
+    unit = lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)  # noqa: E731
+    want = (unit(s[:, :2] + a) * unit(g[:, :2])).sum(1).mean()
+    assert got["actor/slope_agreement"] == pytest.approx(want, abs=1e-5)
 
 
 def fit_student(actors, settings, value, s, a, g, steps):

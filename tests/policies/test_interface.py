@@ -43,6 +43,13 @@ def test_a_step_trains_all_networks_and_no_statistics(trained):
     assert any("normaliser/offset" in name for name in still)
 
 
+@pytest.mark.parametrize("name", ["gctd3", "gc1s", "sharsa", "hiql"])
+def test_a_target_begins_as_its_network(briefly_trained, name):
+    state = briefly_trained(name).initial
+    networks = state.networks
+    assert eqx.tree_equal(state.target, networks.value.heads if name == "hiql" else networks.critic)
+
+
 @pytest.mark.parametrize("name", ["crl", "gc1s"])
 def test_the_actor_does_not_move_the_critic(briefly_trained, name):
     """Neither critic's target needs the actor, so another actor leaves the critic's step alone."""
@@ -277,6 +284,28 @@ PAPER_GCBC = {
     "cube-3": ({0.96, 0.97, 0.98}, 0.97, 2_000_000),
     "cube-4": ({0.96, 0.98, 0.99}, 0.98, 3_000_000),
 }
+
+
+# What the paper leaves open, from public code: width, layers, batch and what else is there.
+PUBLIC = {
+    "gcbc": (1024, 4, 1024, {"flow_steps": 10, "layer_norm": True}),
+    "hfbc": (1024, 4, 1024, {"flow_steps": 10, "layer_norm": True}),
+    "sharsa": (1024, 4, 1024, {"flow_steps": 10, "num_subgoals": 32, "target_rate": 0.005}),
+    "crl": (512, 4, 256, {"flow_steps": 10, "latent_dim": 512, "penalty": 0.1}),
+    "gctd3": (512, 4, 256, {"flow_steps": 10, "target_rate": 0.005, "n_step": 1}),
+    "gc1s": (512, 4, 256, {"flow_steps": 10, "target_rate": 0.005, "n_step": 1}),
+    "hiql": (512, 3, 1024, {"representation_dim": 10, "target_rate": 0.005, "expectile": 0.7}),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_paper_leaves_open_is_as_in_public_code(name):
+    width, layers, batch, others = PUBLIC[name]
+    config = policies.get(name).config.preset("paper")
+    assert config.hidden == (width,) * layers and config.batch_size == batch
+    assert config.learning_rate == 3e-4 and config.final_lr_fraction == 1
+    assert config.normalise == "none"
+    assert {field: getattr(config, field) for field in others} == others
 
 
 @pytest.mark.parametrize("domain", PAPER_GCBC)

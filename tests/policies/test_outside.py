@@ -49,6 +49,22 @@ def test_eagerly(key):
     assert (policy.observation_dim, policy.action_dim, policy.z_dim) == (3, 2, 4)
 
 
+class Tensor:
+    """What another library's array on the processor is to NumPy: something with ``__array__``."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+
+def test_arrays_of_other_libraries(key):
+    policy = from_callable(lambda s, z: Tensor(np.tanh(z[:, :2] - s[:, :2])), **WIDTHS)
+    np.testing.assert_allclose(policy.sample(key, S, Z), WANT, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(policy.sample)(key, S, Z), WANT, atol=1e-6)
+
+
 def test_inside_jit_vmap_and_scan(key):
     controller = Controller()
     policy = from_callable(controller, **WIDTHS)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from loss_parts import SPEC, B, sigmoid, softplus
+from loss_parts import SPEC, B, linear_ensemble, linear_net, sigmoid, softplus
 
 from jumpyworld.policies import sharsa
 
@@ -18,6 +18,29 @@ def test_sharsa_targets_by_hand():
     got = target(steps, reached, jnp.full(4, 0.4), 0.5)
     np.testing.assert_allclose(got, [1.0, 0.25, 0.1, 0.05], rtol=1e-6)
     assert sharsa.cross_entropy(jnp.array(0.0), jnp.array(0.3)) == pytest.approx(math.log(2))
+    # A probability of 3/4 where it is 1/4.
+    want = -(0.25 * math.log(0.75) + 0.75 * math.log(0.25))
+    assert sharsa.cross_entropy(jnp.log(3.0), jnp.array(0.25)) == pytest.approx(want)
+
+
+def test_sharsa_values_by_hand():
+    """One dimension each: Q's logits are s + w and g, the targets' w and 0, V's is s + g."""
+    critic, target = linear_ensemble([1, 1, 0], [0, 0, 1]), linear_ensemble([0, 1, 0], [0, 0, 0])
+    networks = sharsa.SHARSANetworks(None, None, linear_net([[1], [1]], [0]), critic)
+    log3, column = math.log(3), lambda x: jnp.array([x], jnp.float32)
+    row = sharsa.ValueBatch(column(0.0), column(0.0), column(log3), jnp.array(2), jnp.array(False))
+    config = sharsa.SHARSAConfig(discount=0.5, target_aggregation="min")
+    total, metrics = sharsa.value_losses(networks, target, row, config)
+    # V(w, g) = 3/4 two steps on: a target of 3/16 for Q, which says 3/4 and 1/2.
+    says = lambda p, y: -(y * math.log(p) + (1 - y) * math.log(1 - p))  # noqa: E731
+    critic_loss = (says(0.75, 3 / 16) + says(0.5, 3 / 16)) / 2
+    # The targets say 3/4 and 1/2, of which V(s, g) = 1/2 learns the smaller.
+    value_loss = says(0.5, 0.5)
+    assert metrics["critic/target"] == pytest.approx(3 / 16)
+    assert metrics["value/target"] == pytest.approx(0.5)
+    assert metrics["critic/loss"] == pytest.approx(critic_loss)
+    assert metrics["value/loss"] == pytest.approx(value_loss)
+    assert total == pytest.approx(critic_loss + value_loss)
 
 
 @pytest.fixture(scope="module")

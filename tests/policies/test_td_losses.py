@@ -114,11 +114,17 @@ def test_actor_goals_are_half_random(walks, key):
 
 
 @pytest.mark.parametrize(
-    "module, target_how, actor_how, value",
-    [(gctd3, np.min, np.mean, "q"), (gc1s, np.mean, np.min, "q"), (gc1s, np.min, np.mean, "logit")],
+    "module, target_how, actor_how, kind, value",
+    [
+        (gctd3, np.min, np.mean, "squared", "q"),
+        (gc1s, np.mean, np.min, "squared", "q"),
+        (gc1s, np.min, np.mean, "bce", "q"),
+        (gctd3, np.mean, np.min, "bce", "log"),
+        (gc1s, np.min, np.mean, "bce", "logit"),
+    ],
 )
 def test_a_whole_td_step_against_numpy(
-    walks, oracle, shaken, quick, module, target_how, actor_how, value
+    walks, oracle, shaken, quick, module, target_how, actor_how, kind, value
 ):
     """The step's losses and its target's rate, for either source of the next action."""
     dataset, data, spec = walks
@@ -129,7 +135,7 @@ def test_a_whole_td_step_against_numpy(
         normalise="standard",
         target_aggregation=target_how.__name__,
         actor_aggregation=actor_how.__name__,
-        critic_loss="squared" if value == "q" else "bce",
+        critic_loss=kind,
         actor_value=value,
     )
     state = fresh_optimiser(shaken(lambda k: module.init(k, config, spec)))
@@ -147,10 +153,10 @@ def test_a_whole_td_step_against_numpy(
             oracle.net(state.networks.actors.student, noise, x[row + 1], x[goal]), -1, 1
         )
     next_q = oracle.ensemble(state.target, x[row + 1], a_next, x[goal])[..., 0]
-    next_q = next_q if value == "q" else sigmoid(next_q)
+    next_q = next_q if kind == "squared" else sigmoid(next_q)
     target = (goal == row + 1) + 0.9 * target_how(next_q, 0)
     out = oracle.ensemble(state.networks.critic, x[row], a[row], x[goal])[..., 0]
-    if value == "q":
+    if kind == "squared":
         loss = ((out - target) ** 2).mean()
     else:
         target = np.clip(target, 0, 1)
@@ -159,8 +165,11 @@ def test_a_whole_td_step_against_numpy(
     actor_g = x[np.asarray(sample_goal_indices(data, keys[2], jnp.asarray(row), future))]
 
     def climbed(action):
-        logits = oracle.ensemble(state.networks.critic, x[row], action, actor_g)[..., 0]
-        return actor_how(logits, 0)  # Q itself with the squared loss
+        out = oracle.ensemble(state.networks.critic, x[row], action, actor_g)[..., 0]
+        if kind == "squared" or value == "logit":
+            return actor_how(out, 0)
+        q = actor_how(sigmoid(out), 0)
+        return q if value == "q" else np.log(q)
 
     rows = x[row], a[row], actor_g
     want = extraction_numpy(oracle, state.networks.actors, climbed, rows, keys[4], config)
@@ -182,6 +191,21 @@ def test_infonce_by_hand():
     assert crl.infonce(logits) == pytest.approx(-0.5 * (math.log(3 / 4) + math.log(1 / 2)))
     assert crl.binary(jnp.zeros((4, 4))) == pytest.approx(math.log(2))
     assert crl.infonce(1e3 * (2 * jnp.eye(4) - 1)) == 0
+    # As probabilities 3/4, 1/2 in the first row and 1/2, 1/4 in the second: wanted 1 0 and 0 1.
+    log2, log3, log4 = math.log(2), math.log(3), math.log(4)
+    logits = jnp.array([[log3, 0.0], [0.0, -log3]])
+    assert crl.binary(logits) == pytest.approx((log4 - log3 + log2 + log2 + log4) / 4)
+
+
+def test_the_penalty_by_hand():
+    # Sums of exp f: e in the first row of one critic, 1 elsewhere, so squares 1, 0, 0, 0.
+    rows = [[[math.log(math.e / 2)] * 2, [-math.log(2)] * 2], [[-math.log(2)] * 2] * 2]
+    for kind, loss in (("infonce", math.log(2)), ("binary", None)):
+        logits = jnp.array(rows)
+        free = crl.contrastive_loss(logits, crl.CRLConfig(critic=kind, logsumexp_penalty=0.0))
+        held = crl.contrastive_loss(logits, crl.CRLConfig(critic=kind, logsumexp_penalty=0.2))
+        assert held - free == pytest.approx(0.2 / 4, abs=1e-6)
+        assert loss is None or free == pytest.approx(loss)
 
 
 @pytest.mark.parametrize("kind", ["infonce", "binary"])

@@ -64,7 +64,11 @@ class Step:
             np.testing.assert_allclose(got, value, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("changes", [{}, {"critic": "binary", "negatives": "dataset"}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"critic": "binary", "negatives": "dataset"}, {"actor_aggregation": "min"}],
+    ids=str,
+)
 def test_crl(walks, oracle, shaken, quick, changes):
     step = Step("crl", walks, shaken, quick, **changes)
     row_key, goal_key, negative_key, actor_key, loss_key = jax.random.split(step.key, 5)
@@ -73,6 +77,7 @@ def test_crl(walks, oracle, shaken, quick, changes):
     actor_goal = step.goals(actor_key, row, geometric=0.5, random=0.5)
     s, a, x = step.x[row], step.a[row], step.x
     critic = step.before.networks.critic
+    how = np.min if "actor_aggregation" in changes else np.mean
 
     def f(s, a, g):
         phi, psi = oracle.ensemble(critic.phi, s, a), oracle.ensemble(critic.psi, g)
@@ -92,7 +97,7 @@ def test_crl(walks, oracle, shaken, quick, changes):
         **extraction_numpy(
             oracle,
             step.before.networks.actors,
-            lambda action: np.diagonal(f(s, action, x[actor_goal]), axis1=1, axis2=2).mean(0),
+            lambda action: how(np.diagonal(f(s, action, x[actor_goal]), axis1=1, axis2=2), 0),
             (s, a, x[actor_goal]),
             loss_key,
             step.config,

@@ -8,7 +8,8 @@ Paper: appendix on base policies, item CRL.
     actor    see ``fql``, with Q = f
 
 Deviations: the paper prints the second term with a minus, and draws G' uniformly from the dataset.
-Here G' are the batch's own goals, whose law is nearly that; ``negatives="dataset"`` is literal.
+Here G' are the batch's own goals, whose law is nearly that; with ``negatives="dataset"`` they are
+any states, G itself among them. Two critics and the 1 / sqrt(latent) are OGBench's.
 ``critic="binary"`` is OGBench's loss: each pair on its own, positive or not. A softmax over goals
 cannot see what depends on (s, a) alone: f is log p(g | s, a) / p(g) up to a c(s, a), which drifts
 and which the actor would climb too. ``logsumexp_penalty``, which the paper does not have, holds it

@@ -11,7 +11,8 @@ Paper: Eq. flow-q-learning in the appendix on base policies.
 Deviations: the printed equation has a minus before both terms and swaps the names psi and omega;
 the Q term is divided by mean |Q|, because the paper's lambda (0.1 to 3) only fits that form; the
 squared distance is averaged over action dimensions, as in every public code whose lambda has that
-range (``distill_reduction="sum"`` is the printed norm). The law of the actor's trajectory goals is
+range (``distill_reduction="sum"`` is the printed norm); Q sees the student's action clipped to
+[-1, 1], the distance does not. The law of the actor's trajectory goals is
 not stated: geometric, as for the critic.
 
 Shapes: B batch, d state and goal, da action.

@@ -12,7 +12,8 @@ Equality S' = G is of dataset rows, not of floats. There is no terminal mask, so
 1 / (1 - gamma). Options that the paper does not use: ``critic_loss="bce"`` (values in [0, 1],
 targets clipped to it), ``mask_at_goal`` (no bootstrap once the goal is reached) and
 ``success_on="current"`` (OGBench's 1{S = G}, with S in place of S' among the goals).
-No target policy smoothing: the policy draws fresh noise anyway.
+No target policy smoothing: the policy draws fresh noise anyway. Two critics, whose mean is taken
+everywhere, are our reading: the paper writes one Q.
 
 ``n_step`` lets targets look n rows ahead, m = min(n, rows left in the trajectory):
 

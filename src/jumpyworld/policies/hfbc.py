@@ -10,7 +10,8 @@ Paper: appendix on base policies, item HFBC. h is the lookahead.
 Offsets stop at the end of the trajectory. The two levels can be used apart: ``policy.low`` is a
 policy of its own whose z is a subgoal, ``policy.propose`` draws subgoals for a planner.
 
-Deviations: the printed fields miss X_t, and the low-level loss names the high-level field.
+Deviations: the printed fields miss X_t, the low-level loss names the high-level field, and W is
+S_{n+h} even where G comes sooner (horizon-reduction stops at G, as here).
 Widths, batch size and learning rate are horizon-reduction's; the paper gives none.
 
 Shapes: B batch, d state, goal and subgoal, da action.

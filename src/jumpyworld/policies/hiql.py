@@ -62,7 +62,7 @@ class HIQLConfig(PolicyConfig):
 
     Attributes:
         lookahead: steps h to a subgoal; OGBench 25 in mazes and 10 for cubes.
-        expectile: of the value loss, in (0.5, 1).
+        expectile: of the value loss, in (0, 1); above .5 it leans to the larger values.
         high_alpha: inverse temperature beta_high of the high level's weights.
         low_alpha: inverse temperature beta_low of the low level's weights.
         representation_dim: r.
