@@ -87,11 +87,15 @@ def test_planners_by_name():
 
 def test_only_what_a_planner_uses_tells_two_runs_apart():
     settings = planner_settings(MEDIUM, "gcbc")
-    changed = dataclasses.replace(settings, action_horizon=7, alpha=0.1, max_rows=1)
+    changed = dataclasses.replace(settings, action_horizon=7, alpha=0.1, max_rows=1000)
     for name in ("zero-shot", "compplan", "gpi"):
         assert settings.used_by(name) == changed.used_by(name)
     for name in ("ggpi", "actionplan"):
         assert settings.used_by(name) != changed.used_by(name)
+    # Candidates that have no room at once are drawn in turns, with other noise.
+    turns = dataclasses.replace(settings, max_rows=settings.candidates - 1)
+    assert turns.used_by("compplan")["max_rows"] == settings.candidates - 1
+    assert turns.used_by("zero-shot") == settings.used_by("zero-shot")
 
 
 def test_who_takes_what():

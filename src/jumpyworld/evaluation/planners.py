@@ -161,7 +161,9 @@ class PlannerSettings:
         """
         values = dataclasses.asdict(self)
         unused = {name for name in values if not takes(planner, name, gpi_chain=self.gpi_chain)}
-        unused |= {"max_rows", "allow_extrapolation"}  # of the machine, and of what is permitted
+        unused |= {"allow_extrapolation"}  # what is permitted
+        # Of the machine alone, unless candidates have no room at once: turns have other noise.
+        unused |= {"max_rows"} if self.candidates <= self.max_rows else set()
         # Results from before there were these settings keep their names.
         unused |= set() if self.append_goal else {"append_goal"}
         unused |= set() if self.proposal == "bridge" else {"patience"}

@@ -34,8 +34,8 @@ class Plan(eqx.Module):
         chosen: number of the candidate chosen; -1 for the base policy as a way out.
         spent: chains spent on each candidate in each round [T, M]; fresh ones, where the search has
             them, are a round of their own, the last.
-        evaluations: network evaluations, proposals included; a float, rounded beyond 2^24, as there
-            may be more than an int32 can count.
+        evaluations: of the model's network, proposals included, the policy's own not; a float,
+            rounded beyond 2^24, as there may be more than an int32 can count.
         all_zero: no candidate is worth anything but zero, and some are worth that: there is nothing
             to choose by. Where the task's goal is an aim there is a way out (``when_all_zero``).
         invalid: candidates whose value was asked for and is not finite. Where that is all of them
