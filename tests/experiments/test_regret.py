@@ -62,6 +62,15 @@ def test_many_chains_choose_better_than_one_and_elimination_nearly_as_well():
     assert out["elimination"]["regret_over_first"] == pytest.approx(worse)
 
 
+def test_picks_are_made_with_noise_of_their_own():
+    """With the reference's noise its own search would agree with it everywhere."""
+    few = PlanningPreset(16, (1.0,), "conditional", 4, 1, 0.9)
+    planner = make_planner(METHODS[0], Dice(), Proposer(), few, 2**16)
+    tasks = [Task(reward, -np.ones(1))] * 20
+    out = measure_regret(planner, {"same": planner}, np.zeros((20, 1), np.float32), tasks)
+    assert out["states"] == 20 and out["same"]["agreement"] < 1
+
+
 def test_intervals_of_few_states_are_students_and_wilsons():
     rows = [(0.0, True), (0.5, False), (1.0, False)]
     found = bench_plan._summary(rows, [(0.0, True)] * 3)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jumpyworld import policies
 from jumpyworld.errors import ConfigError
 from jumpyworld.ghm import GHMSpec, WorldModelConfig
 from jumpyworld.ghm.job import ghm_job, world_model_job
@@ -45,6 +46,21 @@ def test_data_and_policy_are_arguments_of_the_program(dataset, config):
         "policy": "abc",
         "policy_name": "table",
     }
+
+
+def test_targets_may_ask_a_policy_in_fewer_steps(dataset, config, change):
+    gcbc = policies.get("gcbc")
+    settings = gcbc.config.preset("debug", flow_steps=10)
+    spec = policies.PolicySpec.from_arrays(dataset.observations, dataset.actions)
+    policy = gcbc.inference_model(gcbc.init(jax.random.key(0), settings, spec))
+    assert ghm_job(dataset, policy, config).data[1] is policy
+    asked = ghm_job(dataset, policy, change(config, policy_steps=2)).data[1]
+    assert (asked.flow_steps, asked.solver) == (2, "midpoint")
+    assert eqx.tree_equal(asked.field, policy.field)
+    with pytest.raises(ConfigError, match="policy_steps=2: TablePolicy has no flow"):
+        ghm_job(dataset, TablePolicy(jnp.ones((9, 2))), change(config, policy_steps=2))
+    with pytest.raises(ConfigError, match="policy_steps=0: must be at least 1"):
+        change(config, policy_steps=0)
 
 
 def test_a_job_may_start_from_a_trained_model(dataset, config, change, policy, make_model):

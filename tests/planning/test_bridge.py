@@ -281,7 +281,7 @@ def test_what_cannot_be_bridged_is_refused(key):
             BridgeProposal(places, np.ones(2), 4, patience=patience)
     with pytest.raises(ConfigError, match="stride=-1: must be"):
         BridgeProposal(places, np.ones(2), 4, stride=-1)
-    for stride in (300, 1e30):
+    for stride in (300, 1e30, 1e308):
         with pytest.raises(ConfigError, match=re.escape(f"stride={stride:g}: jumps of")):
             BridgeProposal(places, np.ones(2), 4, stride=stride)
     with pytest.raises(ConfigError, match="append_goal=True: a bridge ends"):

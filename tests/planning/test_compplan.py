@@ -125,6 +125,23 @@ def test_v_ranks_sequences_whatever_the_first_action(task, key):
     assert float(plan.action[0]) in (0.0, 1.0, 2.0)
 
 
+class Tosses(eqx.Module):
+    """One of two actions, whatever z is."""
+
+    def sample(self, key, states, z):
+        return jax.random.bernoulli(key, 0.5, states.shape).astype(states.dtype)
+
+
+def test_the_fresh_chains_of_v_draw_their_own_first_actions(key):
+    """From 0 the corridor leads to where the action points: Q is 0 or 1, and V between them."""
+    planner = CompPlan(
+        Corridor(), Tosses(), horizons=(1,), discount=0.5, tail="absorb", objective="v",
+        proposal=BaseProposal(4), search=Uniform(4, fresh=400),
+    )  # fmt: skip
+    plan = planner(key, np.zeros(1), Task(lambda states, goal: states[..., 0], np.zeros(1)))
+    assert float(plan.value) == pytest.approx(0.5, abs=0.1)
+
+
 class ConstantAction(eqx.Module):
     """z is the action: the policies that make planning over policies planning over actions."""
 

@@ -10,9 +10,11 @@ import pytest
 from tabular_mdp import Tabular
 
 from jumpyworld.planning import (
+    BaseProposal,
     CompPlan,
     GoalProposal,
     Task,
+    Uniform,
     discounts_of_horizons,
     effective_discounts,
     estimate,
@@ -127,6 +129,40 @@ def test_the_planners_ode_settings_reach_the_model(options, key):
     )
     planner.plan(key, jnp.zeros(1), Task(table_reward, jnp.zeros(1)), None)
     assert len(model.asked) >= 2 and all(asked == options for asked in model.asked)
+
+
+class Goes(eqx.Module):
+    """A model that lands on the action; it has nothing to round."""
+
+    def with_inner_layers(self, dtype):
+        return self
+
+    def sample(self, key, states, actions, z, gamma):
+        return actions
+
+
+class Digits(eqx.Module):
+    """A policy whose only action has as many digits as its layers."""
+
+    dtype: str = eqx.field(static=True, default="float32")
+
+    def with_inner_layers(self, dtype):
+        return Digits(jnp.dtype(dtype).name)
+
+    def sample(self, key, states, z):
+        return jnp.full(states.shape, 0.7, self.dtype).astype(states.dtype)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_in_chains_the_policy_is_rounded_too_and_acts_in_its_own_precision(precision, key):
+    planner = CompPlan(
+        Goes(), Digits(), horizons=(1,), discount=0.5, tail="absorb", objective="v",
+        proposal=BaseProposal(2), search=Uniform(2), precision=precision,
+    )  # fmt: skip
+    plan = planner(key, np.zeros(1), Task(lambda states, goal: states[..., 0], np.zeros(1)))
+    assert plan.action == np.float32(0.7)
+    dtype = jnp.bfloat16 if precision == "bf16" else jnp.float32
+    assert plan.value == jnp.asarray(0.7, dtype).astype(jnp.float32)
 
 
 def test_common_noise_and_chunks(key):

@@ -16,6 +16,7 @@ from jumpyworld.planning import (
     HighLevelProposal,
     ListProposal,
     MixtureProposal,
+    OneZProposal,
     Task,
     UnconditionalProposal,
     Uniform,
@@ -105,6 +106,13 @@ def test_mixtures_are_all_parts_in_order(key):
     np.testing.assert_array_equal(z[3:], 1)
     with pytest.raises(ConfigError, match="sequences of 3 for 2 horizons"):
         draw(ListProposal(np.ones((1, 3, 2))), question(), key)
+
+
+def test_one_z_is_any_of_its_sequence(key):
+    sequence = [[0.0, 0.0], [1.0, 1.0]]
+    z = draw(OneZProposal(ListProposal(np.tile(sequence, (64, 1, 1)))), question(), key)
+    assert (z == z[:, :1]).all()
+    assert 16 < (z[:, 0, 0] == 1).sum() < 48
 
 
 def test_presets_are_the_papers_table():

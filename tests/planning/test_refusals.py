@@ -15,9 +15,11 @@ from jumpyworld.planning import (
     GGPI,
     AbstractProposal,
     ActionPlan,
+    Actor,
     BaseProposal,
     CompPlan,
     Elimination,
+    FirstProposal,
     GoalProposal,
     ListProposal,
     Memory,
@@ -25,8 +27,10 @@ from jumpyworld.planning import (
     OneZProposal,
     Task,
     UnconditionalProposal,
+    Uniform,
     ZeroShot,
     decide,
+    fast_search,
     goal_task,
 )
 from jumpyworld.policies import from_callable
@@ -67,6 +71,11 @@ def twisted(states, goal):
             ),
             "replan_every=0",
         ),
+        (
+            lambda p, k: decide(p, k[None], np.zeros((1, 2)), Task(near, GOAL[None]), step="0"),
+            "step='0': must be a whole number, at least 0",
+        ),
+        (lambda p, k: Actor(p, Task(near, GOAL), 0), "key of type int: give a jax.random key"),
         (
             lambda p, k: ZeroShot(Constant(0.0))(k, GOAL, Task(near, GOAL), budget_ms=-1),
             "budget_ms",
@@ -148,6 +157,15 @@ def ggpi(**asked):
         (lambda: drifting(proposal=ListProposal(np.zeros((0, 2, 2)))), r"\(0, 2, 2\)"),
         (lambda: drifting(proposal=ListProposal(np.full((1, 2, 2), np.nan))), "finite"),
         (lambda: drifting(proposal=MixtureProposal(())), "proposes nothing"),
+        (lambda: MixtureProposal(GoalProposal(4)), "parts=GoalProposal.* must be a tuple"),
+        (lambda: MixtureProposal((GoalProposal(4), "x")), r"parts\[1\]='x': must be a proposal"),
+        (lambda: OneZProposal("x"), "OneZProposal: inner='x': must be a proposal"),
+        (lambda: FirstProposal("x", (4,)), "FirstProposal: inner='x': must be a proposal"),
+        (lambda: drifting(places=[[1, 2]]), r"places=\[\[1, 2\]\]: must be Places"),
+        (lambda: drifting(horizons=(4, 1e17)), r"horizons\[1\]=1e\+17: is too long"),
+        (lambda: drifting(action_limit="a"), "action_limit='a': must be one number"),
+        (lambda: drifting(action_limit=np.ones((2, 2))), "action_limit=array.*: must be one num"),
+        (lambda: ZeroShot(Raises(), action_limit=np.ones(2)), "action_limit=array.*: must be one"),
         (lambda: drifting(proposal=Own(jnp.zeros, 0)), "Own: count=0: must be a whole number"),
         (lambda: drifting(proposal=lambda horizons: None), "proposal=None: must be a proposal"),
         (lambda: drifting(model=Short()), "beyond the 5 steps"),
@@ -166,6 +184,19 @@ def ggpi(**asked):
         (lambda: ggpi(alpha="a"), "alpha=a: must be a number"),
         (lambda: Elimination(((4,),)), r"rounds=\(\(4,\),\): must be pairs"),
         (lambda: Elimination(None), "rounds=None: must be pairs"),
+        # What 32 bits cannot count.
+        (lambda: GoalProposal(2**31), r"number=2147483648; must be .*, below 2\^31"),
+        (
+            lambda: drifting(proposal=Own(jnp.zeros, 2**31)),
+            r"count=2147483648: must be below",
+        ),
+        (lambda: drifting(num_steps=10**30), r"num_steps=10*: must be below 2\^31"),
+        (lambda: fast_search(2**31), r"candidates=2147483648: must be below 2\^31"),
+        (lambda: Uniform(2**31), r"samples=2147483648: must be below 2\^31"),
+        (
+            lambda: ActionPlan(Short(), Raises(), discount=0.9, candidates=10**30),
+            r"candidates=10*: must be below 2\^31",
+        ),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(make, named):

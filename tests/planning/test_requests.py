@@ -1,5 +1,6 @@
 """What is asked of a planner: batches, plans to follow, and nothing compiled twice."""
 
+import dataclasses
 import functools
 import gc
 from pathlib import Path
@@ -15,7 +16,9 @@ from jumpyworld import domains
 from jumpyworld.errors import PlanError
 from jumpyworld.planning import (
     AbstractPlanner,
+    ActionPlan,
     Elimination,
+    HighLevelProposal,
     Task,
     Uniform,
     ZeroShot,
@@ -108,6 +111,46 @@ def test_weights_are_arguments_and_not_constants(key):
     assert (plans[0].action != plans[1].action).any()
 
 
+class Scales:
+    """Any part of a planner, as plain as it gets."""
+
+    def sample(self, key, states, *others):
+        return 0.5 * states
+
+    def propose(self, key, states, goals):
+        return goals
+
+
+@dataclasses.dataclass
+class Unhashable(Scales):
+    gain: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Hashable(Scales):
+    gain: float = 1.0
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda part: drifting(policy=part), "policy"),
+        (lambda part: drifting(model=part), "model"),
+        (lambda part: drifting(base=part), "base"),
+        (lambda part: drifting(proposal=HighLevelProposal(part, 8)), "policy"),
+        (ZeroShot, "policy"),
+        (lambda part: ActionPlan(part, Scales(), discount=0.9, action_horizon=2), "world_model"),
+    ],
+)
+def test_parts_that_no_program_can_be_found_by_are_named_in_one_line(make, named, key):
+    """A dataclass with equals among its kind has no hash unless it is frozen."""
+    with pytest.raises(PlanError, match=f"^{named} Unhashable: must be hashable") as caught:
+        make(Unhashable())
+    assert "\n" not in str(caught.value)
+    for part in (Scales(), Hashable()):
+        assert make(part)(key, np.zeros(2), Task(near, GOAL)).action.shape == (2,)
+
+
 @pytest.mark.parametrize("max_rows", [2**16, 32])
 def test_a_batch_answers_as_each_alone_would(max_rows, key):
     planner = drifting(max_rows=max_rows)
@@ -129,6 +172,10 @@ class Counting(eqx.Module):
         return 0.01 * (states + 10 * z)
 
 
+def never(states, goal):
+    return 0.0 * near(states, goal)
+
+
 def test_between_plans_the_policy_of_z1_acts_anew(key):
     planner = drifting(policy=Counting())
     keys, states = jax.random.split(key, 2), np.ones((2, 2), np.float32)
@@ -141,6 +188,27 @@ def test_between_plans_the_policy_of_z1_acts_anew(key):
         assert kept is plans
         np.testing.assert_allclose(actions, 0.01 * (moved + 10 * plans.z[:, 0]), rtol=1e-6)
     assert decide(planner, keys, states, task, step=3, replan_every=3, plans=plans)[1] is not plans
+
+
+def test_the_base_is_the_way_out_and_goes_on_until_the_next_plan(key):
+    """Where a policy is but the low level of a hierarchy, only the whole of it can go far."""
+    planner = drifting(policy=Counting(), base=Toward(jnp.asarray(0.01)))
+    state = np.ones(2, np.float32)
+
+    def base_action(state):
+        return 0.01 * (GOAL - state)
+
+    found = planner(key, state, Task(near, GOAL, aim=True))
+    assert found.chosen >= 0
+    np.testing.assert_allclose(
+        planner.follow(key, state, found), 0.01 * (state + 10 * found.z[0]), rtol=1e-5
+    )
+    lost = planner(key, state, Task(never, GOAL, aim=True))
+    assert lost.chosen == -1
+    np.testing.assert_allclose(lost.action, base_action(state), rtol=1e-5)
+    np.testing.assert_allclose(
+        planner.follow(key, 2 * state, lost), base_action(2 * state), rtol=1e-5
+    )
 
 
 class Forgetful(AbstractPlanner):

@@ -8,8 +8,15 @@ import pytest
 from bandit import TASK, Coin, NoAction, bandit, heads_with_goal
 
 from jumpyworld.errors import ConfigError
-from jumpyworld.planning import Elimination, Task, Uniform, ZeroShot, fast_search
-from jumpyworld.planning.search import Pool
+from jumpyworld.planning import (
+    AbstractProposal,
+    Elimination,
+    Task,
+    Uniform,
+    ZeroShot,
+    fast_search,
+)
+from jumpyworld.planning.search import Pool, open_pool
 from jumpyworld.planning.standing import best_first, best_of
 
 
@@ -184,6 +191,57 @@ def test_the_eliminated_do_not_win():
     pool = pool_of([0.9, 0.3, 0.5, 0.8], [False, True, True, False])
     best, scores = best_of(pool, 0.0)
     assert best == 2 and scores.tolist() == [-np.inf, np.float32(0.3), 0.5, -np.inf]
+
+
+@pytest.mark.parametrize(("another", "best"), [(-0.95, 0), (-0.85, 1)])
+def test_a_margin_of_values_below_zero_is_a_share_of_their_size(another, best):
+    """Of -1, a tenth more is -0.9; what is worth no more than that does not replace it."""
+    pool = pool_of([-1.0, another], [True, True])
+    pool = eqx.tree_at(lambda p: p.protected, pool, jnp.asarray([True, False]))
+    assert best_of(pool, 0.1)[0] == best
+
+
+def test_rounds_do_not_share_their_noise(key):
+    """Or a second round would repeat the first, and its chains tell nothing."""
+    once = bandit([0.5] * 8, Uniform(16))(key, np.zeros(1), TASK)
+    twice = bandit([0.5] * 8, Uniform(32, slices=2))(key, np.zeros(1), TASK)
+    assert (twice.candidate_values != once.candidate_values).any()
+
+
+class Narrow(AbstractProposal):
+    """Answers in whichever dtype it holds."""
+
+    z: jax.Array
+
+    @property
+    def count(self):
+        return len(self.z)
+
+    def sample(self, key, question):
+        return self.z
+
+
+def far_away(states):
+    return states[..., 0] - 50.0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_values_of_z_in_16_bits_lose_nothing(dtype, key):
+    """2,000 rewards of -50 are beyond float16."""
+    wide, task = bandit([0.25, 0.5, 0.75], Elimination(((3, 2000), (1, 100)))), Task(far_away)
+    z = wide.proposal.z.astype(dtype)
+    narrow = eqx.tree_at(lambda p: p.proposal, wide, Narrow(z))
+    plan, expected = (planner(key, np.zeros(1), task) for planner in (narrow, wide))
+    assert plan.invalid == 0 and plan.chosen == 2
+    np.testing.assert_array_equal(plan.candidate_values, expected.candidate_values)
+    assert open_pool(z, z[:, 0], jnp.zeros(3, bool), 1).totals.dtype == jnp.float32
+
+
+def test_a_goal_beside_z_in_16_bits_is_not_rounded(key):
+    z = jnp.zeros((2, 1, 1), "bfloat16")
+    planner = eqx.tree_at(lambda p: p.proposal, bandit([0.0] * 2, Uniform(4)), Narrow(z))
+    plan = planner(key, np.zeros(1), Task(heads_with_goal, np.full(1, 1.001), aim=True))
+    assert plan.chosen == -1 and plan.z[0, 0] == np.float32(1.001)
 
 
 def test_more_evaluations_than_an_int32_can_count(key):

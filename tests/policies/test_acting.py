@@ -5,7 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jumpyworld import policies
+from jumpyworld import load, policies
+from jumpyworld.errors import ConfigError
+from jumpyworld.policies.base import in_fewer_steps
+from jumpyworld.viewer.opened import demo_folders
 
 ROWS, STEPS, SUBGOALS = 32, 3, 8
 
@@ -16,7 +19,8 @@ def make(walks, shaken):
 
     def policy(name, **changes):
         algorithm = policies.get(name)
-        changes |= {"normalise": "standard"} | ({} if name == "hiql" else {"flow_steps": STEPS})
+        steps = {} if name == "hiql" else {"flow_steps": STEPS}
+        changes = {"normalise": "standard", **steps, **changes}
         config = algorithm.config.preset("debug", **changes)
         return shaken(lambda k: algorithm.inference_model(algorithm.init(k, config, walks[2])))
 
@@ -133,3 +137,49 @@ def test_hiql(make, places, key, oracle):
 
     assert_clipped(policy.sample_actions(*places, key, 0.7), drawn(0.7))
     np.testing.assert_allclose(policy.sample(key, *places), np.clip(drawn(0), -1, 1), atol=1e-5)
+
+
+def halfway(oracle, field, x, *condition):
+    """Noise after STEPS midpoint steps of a field."""
+    for i in range(STEPS):
+        time = np.full((*x.shape[:-1], 1), i / STEPS)
+        middle = x + oracle.net(field, x, time, *condition) / (2 * STEPS)
+        x = x + oracle.net(field, middle, time + 1 / (2 * STEPS), *condition) / STEPS
+    return x
+
+
+def test_in_fewer_steps(make, places, key, oracle):
+    """GC-BC's flow, and both of a hierarchy's, by the midpoint rule; who has none says so."""
+    s, g = places
+    policy = in_fewer_steps(make("gcbc", flow_steps=9), STEPS)
+    x0 = noise(jax.random.split(key, ROWS), 2)
+    units = policy.normaliser
+    want = halfway(oracle, policy.field, x0, to_units(units, s), to_units(units, g))
+    assert_clipped(policy.sample(key, s, g), want)
+
+    policy = in_fewer_steps(make("hfbc", flow_steps=9), STEPS)
+    high_keys, low_keys = halves(jax.random.split(key, ROWS))
+    units = policy.low.normaliser
+    s, g = to_units(units, s), to_units(units, g)
+    way = halfway(oracle, policy.high, noise(high_keys, 3), s, g)
+    want = halfway(oracle, policy.low.field, noise(low_keys, 2), s, way)
+    assert_clipped(policy.sample(key, *places), want)
+
+    low = in_fewer_steps(make("sharsa"), 2).hierarchy.low
+    assert (low.flow_steps, low.solver) == (2, "midpoint")
+    with pytest.raises(ConfigError, match="policy_steps=2: OneStepPolicy has no flow"):
+        in_fewer_steps(make("gc1s"), 2)
+    with pytest.raises(ConfigError, match="policy_steps=0: must be at least 1"):
+        in_fewer_steps(policy, 0)
+
+
+def test_two_midpoint_steps_come_nearer_to_the_flow_than_ten_of_euler(key):
+    """With the trained policy that ships, to goals up to a hundred moves away."""
+    folder, _ = demo_folders()
+    policy = load(folder)
+    assert (policy.flow_steps, policy.solver) == (10, "euler")
+    s = jnp.array([[0.0, 0.0], [8.0, 4.0], [16.0, 20.0], [32.0, 24.0]]).repeat(64, 0)
+    z = s + 4 * jax.random.normal(key, s.shape)
+    exact, two = (in_fewer_steps(policy, n).sample(key, s, z) for n in (100, 2))
+    distance = lambda a: float(jnp.sqrt(jnp.mean((a - exact) ** 2)))  # noqa: E731
+    assert distance(two) < distance(policy.sample(key, s, z)) < 0.15

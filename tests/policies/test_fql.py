@@ -79,7 +79,7 @@ def test_distillation_by_hand():
 
 
 def test_the_loss_by_hand(key):
-    """Fields that do nothing: the teacher is the noise, the student stays at 1/2, and Q is 2a - 5."""
+    """Fields that do nothing: the teacher is the noise, the student is 1/2 and Q is 2a - 5."""
     nothing, half = linear_net([[0.0]] * 3, [0.0]), linear_net([[0.0]] * 3, [0.5])
     settings = config(distill_coefficient=0.3)
     actors = eqx.tree_at(

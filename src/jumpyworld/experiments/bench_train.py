@@ -97,6 +97,13 @@ VERSIONS = (
     Version(
         "flow-policy", "bf16, of a policy with ten evaluations an action", _FAST, policy="gcbc"
     ),
+    Version(
+        "flow-policy-2",
+        "that policy's flow in two midpoint steps, four evaluations",
+        {**_FAST, "policy_steps": 2},
+        same_law=False,
+        policy="gcbc",
+    ),
 )
 
 

@@ -59,6 +59,8 @@ class GHMConfig:
         solver: ``euler`` (paper) or ``midpoint``; in training and by default in sampling.
         train_steps: ODE steps of a bootstrap target. Paper 10.
         eval_steps: ODE steps of a sample. Paper 20.
+        policy_steps: midpoint steps in which targets solve the flow of a policy that has one; None,
+            as in the paper, solves it as the policy acts (ten Euler steps for GC-BC and HFBC).
         bootstrap_grid: ``scaled`` (step t / train_steps), ``fixed`` (1 / train_steps),
             ``through`` (one path from 0 to 1 that passes t: its end is S+, its velocity at t the
             target) or ``every`` (all train_steps points of such a path are learnt from); see
@@ -133,6 +135,7 @@ class GHMConfig:
     solver: Solver = "euler"
     train_steps: int = 10
     eval_steps: int = 20
+    policy_steps: int | None = None
     bootstrap_grid: BootstrapGrid = "scaled"
     precision: Precision = "fp32"
     unroll: int = 1
@@ -170,6 +173,9 @@ class GHMConfig:
         counts = ("width", "stages", "train_steps", "eval_steps", "unroll", "batch_size")
         for name in (*counts, "gradient_steps"):
             _require(self, name, getattr(self, name) >= 1, "at least 1")
+        _require(
+            self, "policy_steps", self.policy_steps is None or self.policy_steps >= 1, "at least 1"
+        )
         _require(self, "embed_dim", self.embed_dim > 0 and self.embed_dim % 2 == 0, "even, above 0")
         _require(self, "films_per_block", self.films_per_block in (1, 2), "1 or 2")
         _require(self, "gamma_min", 0 <= self.gamma_min < self.gamma_max, "in [0, gamma_max)")

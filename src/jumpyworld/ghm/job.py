@@ -14,6 +14,7 @@ from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.model import GeometricHorizonModel
 from jumpyworld.ghm.spec import GHMSpec
 from jumpyworld.ghm.world_model import WorldModelConfig
+from jumpyworld.policies.base import in_fewer_steps
 from jumpyworld.training import TrainingJob
 
 
@@ -52,6 +53,8 @@ def ghm_job(
         # Where a jump ends in an end state the third term would ask for a future from there, and
         # no row of the data begins there.
         raise ConfigError(f"use_masks: needs hc_fraction=0 (td-flow), not {config.hc_fraction:g}")
+    if config.policy_steps is not None:
+        policy = in_fewer_steps(policy, config.policy_steps)
     one_hot = config.z_source == "one_hot"
     spec = _measure(dataset, getattr(policy, "z_dim", None) if one_hot else None)
     return TrainingJob(

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.planning.base import AbstractPlanner
-from jumpyworld.planning.inputs import check_interval
+from jumpyworld.planning.inputs import check_interval, one_key
 from jumpyworld.planning.plan import Plan
 from jumpyworld.planning.tasks import Task
 
@@ -36,9 +36,11 @@ class Actor:
 
         Raises:
             ConfigError: the interval is not positive.
+            PlanError: the key is none.
         """
         check_interval(replan_every)
-        self._planner, self._task, self._key, self._every = planner, task, key, replan_every
+        self._planner, self._task, self._every = planner, task, replan_every
+        self._key = one_key(key)
         self._step = 0
         self.plans: list[Plan] = []
         self.plan_steps: list[int] = []

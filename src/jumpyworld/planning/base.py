@@ -31,7 +31,9 @@ from jumpyworld.planning.estimate import in_turns
 from jumpyworld.planning.inputs import (
     as_floats,
     check_budget,
+    check_hashable,
     check_interval,
+    check_whole,
     finite_actions,
     many_keys,
     one_key,
@@ -45,6 +47,9 @@ HostError: type[Exception] = jax.errors.JaxRuntimeError
 
 class AbstractPlanner(eqx.Module):
     """Chooses an action, and a sequence of policies to follow, for any task."""
+
+    def __check_init__(self) -> None:
+        check_hashable(self)
 
     @abc.abstractmethod
     def plan(
@@ -227,10 +232,11 @@ def decide(
         plans: what the last step returned; None at the first.
 
     Raises:
-        ConfigError: the interval is not positive.
+        ConfigError: the interval is not positive, or the step no whole number.
         PlanError: as of the planner's ``batch`` and ``follow_batch``.
     """
     check_interval(replan_every)
+    check_whole("step", step, 0)
     if plans is None or step % replan_every == 0:
         plans = planner.batch(keys, states, task, None if plans is None else plans.memory)
         return plans.action, plans

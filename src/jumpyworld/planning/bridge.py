@@ -158,7 +158,8 @@ def _count(places: Places, horizons: Sequence[float], stride: float) -> Int[np.n
         return places.count(betas)
     longest = int(np.diff(places.ends, prepend=-1).max()) - 1
     # Rounded first, as a horizon may have been a discount: half a step must not hang on its noise.
-    lengths = np.floor(np.round(stride * np.asarray(horizons, np.float64), 6) + 0.5)
+    with np.errstate(over="ignore"):  # told below, as longer than the data
+        lengths = np.floor(np.round(stride * np.asarray(horizons, np.float64), 6) + 0.5)
     different, which = np.unique(np.maximum(1, lengths), return_inverse=True)
     if different[-1] > longest:
         raise ConfigError(

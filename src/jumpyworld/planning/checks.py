@@ -6,7 +6,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from jumpyworld.errors import ConfigError, PlanError
-from jumpyworld.planning.inputs import check_whole
+from jumpyworld.planning.inputs import brief, check_size, check_whole
 from jumpyworld.planning.plan import Memory
 from jumpyworld.planning.search import Elimination, Search, Uniform
 from jumpyworld.planning.tasks import Task
@@ -34,6 +34,13 @@ def check_search(search: Any) -> Search:
     return search
 
 
+def check_places(places: Any) -> Any:
+    """Return what knows the data's jumps; raise ConfigError for anything else."""
+    if not hasattr(places, "precedents"):
+        raise ConfigError(f"places={brief(places)}: must be Places, as find_places returns them")
+    return places
+
+
 def check_memory(memory: Any, expected: tuple[int, ...]) -> None:
     """Raise PlanError where a memory cannot be that of the planner's last plan.
 
@@ -57,7 +64,6 @@ def check_settings(planner: "CompPlan") -> None:
     margin = planner.margin
     if not (isinstance(margin, Real) and 0 <= margin < math.inf):
         raise ConfigError(f"margin={margin}: must be a finite number, at least 0")
-    check_limit(planner.repertoire.action_limit)
     search, count = planner.search, planner.proposal.count
     warm, rows = planner.warm_start, planner.max_rows
     most = max([s for _, s in search.schedule(planner.num_candidates)] + [search.fresh])
@@ -81,18 +87,12 @@ def check_settings(planner: "CompPlan") -> None:
             raise ConfigError(text)
 
 
-def check_limit(action_limit: float | None) -> None:
-    """Raise ConfigError unless actions can be clipped to the limit."""
-    if action_limit is not None and not action_limit > 0:
-        raise ConfigError(f"action_limit={action_limit:g}: must be above 0, or None for no limit")
-
-
 def _check_counts(planner: "CompPlan") -> None:
     steps, proposal = planner.repertoire.num_steps, planner.proposal
-    check_whole(f"{type(proposal).__name__}: count", proposal.count, 1)
+    check_size(f"{type(proposal).__name__}: count", proposal.count, 1)
     check_whole("warm_start", planner.warm_start, 0)
     check_whole("max_rows", planner.max_rows, 1)
-    check_whole("num_steps", 1 if steps is None else steps, 1)
+    check_size("num_steps", 1 if steps is None else steps, 1)
 
 
 def check_widths(planner: "CompPlan", state_width: int, task: Task) -> None:

@@ -26,13 +26,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jumpyworld.errors import ConfigError
 from jumpyworld.flows import Solver
 from jumpyworld.planning.base import AbstractPlanner
 from jumpyworld.planning.budget import plan_within
 from jumpyworld.planning.checks import (
     check_horizons,
     check_memory,
+    check_places,
     check_search,
     check_settings,
     check_widths,
@@ -41,7 +41,7 @@ from jumpyworld.planning.estimate import Question, candidate_totals, draw_in_tur
 from jumpyworld.planning.gsp import Tail, discounts_of_horizons, gsp_weights
 from jumpyworld.planning.plan import Memory, Plan
 from jumpyworld.planning.precedents import Places
-from jumpyworld.planning.proposals import AbstractProposal, draw_candidates
+from jumpyworld.planning.proposals import AbstractProposal, check_proposal, draw_candidates
 from jumpyworld.planning.repertoire import (
     Precision,
     Repertoire,
@@ -166,6 +166,7 @@ class CompPlan(AbstractPlanner):
 
         Raises:
             ConfigError: a setting is wrong; the message names it and its value.
+            PlanError: the model, policy or proposal cannot be hashed, and is no equinox Module.
         """
         chosen_search = check_search(Uniform(256) if search is None else search)
         betas = discounts_of_horizons(horizons)
@@ -174,13 +175,12 @@ class CompPlan(AbstractPlanner):
             check_horizons(horizons, betas.tolist(), ghm)
         model = rounded(ghm, precision)
         chained = rounded_policy(policy, precision)
-        known = None if places is None else places.precedents(betas)
+        known = None if places is None else check_places(places).precedents(betas)
         self.repertoire = Repertoire(model, policy, chained, solver, num_steps, action_limit, known)
         made: Any = proposal
         if callable(made) and not isinstance(made, AbstractProposal):
             made = made(tuple(horizons))
-        if not isinstance(made, AbstractProposal):
-            raise ConfigError(f"proposal={made!r}: must be a proposal, such as GoalProposal(256)")
+        check_proposal("proposal", made)
         self.base, self.proposal = base, made
         self.betas, self.weights = jnp.asarray(betas), jnp.asarray(weights)
         self.search = chosen_search

@@ -27,8 +27,8 @@ class GPI(CompPlan):
     is the same: whatever the first step does, the one policy follows.
     Deviation: a model is not asked beyond its largest trained discount; where that is below
     ``discount`` it replaces it. Proposals of the model are drawn at that same single horizon (paper
-    silent), unless they are wrapped in a ``FirstProposal``. With ``horizons`` one z is repeated over
-    those instead, so that the full discount is met by a chain.
+    silent), unless they are wrapped in a ``FirstProposal``. With ``horizons`` one z is repeated
+    over those instead, so that the full discount is met by a chain.
     """
 
     def __init__(

@@ -68,6 +68,11 @@ def discounts_of_horizons(horizons: Sequence[float]) -> Float[np.ndarray, " K"]:
             raise ConfigError(
                 f"horizons[{position}]={horizon:g}: must be a finite number of steps, at least 1"
             )
+        if 1.0 - 1.0 / horizon == 1.0:
+            raise ConfigError(
+                f"horizons[{position}]={horizon:g}: is too long; its discount, 1 - 1 / horizon, "
+                "rounds to 1"
+            )
     if not len(steps):
         raise ConfigError("horizons=(): a sequence needs at least one policy")
     return 1.0 - 1.0 / steps

@@ -8,9 +8,10 @@ in float32. Whatever is wrong is told in one line that names the argument.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from collections.abc import Callable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +22,8 @@ from jumpyworld.errors import ConfigError, JumpyError, PlanError
 from jumpyworld.policies.base import as_key
 
 T = TypeVar("T")
+TOO_MANY = 2**31
+"""Sizes and counts in compiled programs have 32 bits."""
 
 
 def as_floats(value: Any, name: str) -> Float[Array, "..."]:
@@ -103,7 +106,51 @@ def check_interval(replan_every: int) -> None:
 def check_whole(name: str, value: int, least: int) -> None:
     """Raise ConfigError unless a setting is a whole number, at least so large."""
     if not (isinstance(value, Integral) and value >= least):
-        raise ConfigError(f"{name}={value}: must be a whole number, at least {least}")
+        told = value if isinstance(value, Real) else brief(value)  # '2' is no 2
+        raise ConfigError(f"{name}={told}: must be a whole number, at least {least}")
+
+
+def check_size(name: str, value: int, least: int) -> None:
+    """Raise ConfigError unless a setting is a whole number that compiled programs can count to."""
+    check_whole(name, value, least)
+    if value >= TOO_MANY:
+        raise ConfigError(f"{name}={value}: must be below 2^31")
+
+
+def as_limit(limit: Any) -> float | None:
+    """Return the size that actions are clipped to as a plain number; None for no limit.
+
+    Raises:
+        ConfigError: actions cannot be clipped to it.
+    """
+    if limit is None:
+        return None
+    if not isinstance(limit, Real):
+        told = f"action_limit={brief(limit)}"
+        raise ConfigError(f"{told}: must be one number above 0, or None for no limit")
+    value = float(limit)
+    if not value > 0:
+        raise ConfigError(f"action_limit={value:g}: must be above 0, or None for no limit")
+    return value
+
+
+def check_hashable(parts: Any) -> None:
+    """Raise PlanError where compiled programs could not be found again by what they are for.
+
+    Args:
+        parts: a pytree; all that is no array must be hashable.
+    """
+    for path, part in jax.tree_util.tree_leaves_with_path(parts):
+        if eqx.is_array(part):
+            continue
+        try:
+            hash(part)
+        except TypeError as error:
+            who = jax.tree_util.keystr(path[-1:], simple=True)
+            raise PlanError(
+                f"{who} {type(part).__name__}: must be hashable (a frozen dataclass, a plain "
+                f"class) or an equinox Module ({one_line(error)})"
+            ) from error
 
 
 def answer_of(who: str, part: Any, call: Callable[[], T]) -> T:
@@ -130,6 +177,12 @@ def one_line(error: Exception) -> str:
     """Return an error's type and the first line of what it says."""
     lines = f"{error}".strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"
+
+
+def brief(value: Any) -> str:
+    """Return how a value is written, on one line and cut short."""
+    words = " ".join(repr(value).split())
+    return words if len(words) <= 60 else f"{words[:60]}.."
 
 
 def _require_finite(array: np.ndarray, subject: str, remark: str = "") -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jumpyworld.domains import registry
-from jumpyworld.errors import ConfigError
+from jumpyworld.planning.inputs import check_size
 from jumpyworld.planning.search import Elimination
 
 ProposalKind = Literal["conditional", "unconditional"]
@@ -87,10 +87,9 @@ def fast_search(candidates: int) -> Elimination:
     for other numbers.
 
     Raises:
-        ConfigError: no candidates.
+        ConfigError: that is no number of candidates.
     """
-    if candidates < 1:
-        raise ConfigError(f"candidates={candidates}: must be at least 1")
+    check_size("candidates", candidates, 1)
 
     def best(share: int) -> int:
         return max(min(candidates, 2), candidates // share)

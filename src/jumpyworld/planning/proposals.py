@@ -34,7 +34,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jumpyworld.errors import ConfigError, PlanError
 from jumpyworld.planning.estimate import Question, draw_in_turns
 from jumpyworld.planning.gsp import discounts_of_horizons
-from jumpyworld.planning.inputs import answer_of, as_floats
+from jumpyworld.planning.inputs import TOO_MANY, answer_of, as_floats, brief
 from jumpyworld.planning.tasks import optional_floats, vector_goal
 
 
@@ -275,6 +275,9 @@ class OneZProposal(AbstractProposal):
 
     inner: AbstractProposal
 
+    def __check_init__(self) -> None:
+        check_proposal("OneZProposal: inner", self.inner)
+
     @property
     def count(self) -> int:
         """Number of candidates."""
@@ -307,6 +310,7 @@ class FirstProposal(AbstractProposal):
 
     def __init__(self, inner: AbstractProposal, horizons: Sequence[float]):
         """Keep the proposal, and the horizons of its sequences as discounts."""
+        check_proposal("FirstProposal: inner", inner)
         self.inner, self.betas = inner, jnp.asarray(discounts_of_horizons(horizons), float)
 
     @property
@@ -337,8 +341,12 @@ class MixtureProposal(AbstractProposal):
     parts: tuple[AbstractProposal, ...]
 
     def __check_init__(self) -> None:
-        if not self.parts:
-            raise ConfigError("MixtureProposal: parts=() proposes nothing")
+        parts: Any = self.parts
+        if not (isinstance(parts, tuple | list) and parts):
+            told = f"MixtureProposal: parts={brief(parts)}"
+            raise ConfigError(f"{told}: must be a tuple of proposals; () proposes nothing")
+        for number, part in enumerate(self.parts):
+            check_proposal(f"MixtureProposal: parts[{number}]", part)
 
     @property
     def count(self) -> int:
@@ -371,8 +379,8 @@ def draw_candidates(
 
     def ask() -> Array:
         z = jnp.asarray(proposal.sample(key, question))
-        # Values are summed in the dtype of z, so that it must not be one of whole numbers.
-        return z if jnp.issubdtype(z.dtype, jnp.floating) else z.astype(float)
+        # A goal that stands beside z has its dtype: whole numbers or 16 bits would round it.
+        return z if z.dtype.name in ("float32", "float64") else z.astype(float)
 
     z = answer_of("proposal", proposal, ask)
     promised = (proposal.count, len(question.betas))
@@ -386,7 +394,12 @@ def draw_candidates(
 
 def check_count(proposal: AbstractProposal, number: int) -> None:
     """Raise ConfigError unless a proposal is told to make a whole number of candidates."""
-    if not (isinstance(number, Integral) and number >= 1):
-        raise ConfigError(
-            f"{type(proposal).__name__}: number={number}; must be a whole number, at least 1"
-        )
+    if not (isinstance(number, Integral) and 1 <= number < TOO_MANY):
+        who = type(proposal).__name__
+        raise ConfigError(f"{who}: number={number}; must be a whole number, at least 1, below 2^31")
+
+
+def check_proposal(name: str, value: Any) -> None:
+    """Raise ConfigError unless a setting is a proposal."""
+    if not isinstance(value, AbstractProposal):
+        raise ConfigError(f"{name}={brief(value)}: must be a proposal, such as GoalProposal(256)")

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError, PlanError
 from jumpyworld.flows import Solver
-from jumpyworld.planning.inputs import answer_of
+from jumpyworld.planning.inputs import answer_of, as_limit
 from jumpyworld.planning.precedents import Precedents
 
 Precision = Literal["fp32", "bf16"]
@@ -59,7 +59,7 @@ class Repertoire(eqx.Module):
     chained: SampleActions | None = None
     solver: Solver | None = eqx.field(static=True, default=None)
     num_steps: int | None = eqx.field(static=True, default=None)
-    action_limit: float | None = eqx.field(static=True, default=1.0)
+    action_limit: float | None = eqx.field(static=True, default=1.0, converter=as_limit)
     precedents: Precedents | None = None
 
     def act(

@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.planning.estimate import Question, candidate_totals
-from jumpyworld.planning.inputs import check_whole
+from jumpyworld.planning.inputs import check_size, check_whole
 
 Rounds = tuple[tuple[int, int], ...]
 """(count, samples) of each round."""
@@ -51,9 +51,9 @@ class Uniform:
     fresh: int = 0
 
     def __post_init__(self) -> None:
-        check_whole("samples", self.samples, 1)
+        check_size("samples", self.samples, 1)
         check_whole("slices", self.slices, 1)
-        check_whole("fresh", self.fresh, 0)
+        check_size("fresh", self.fresh, 0)
         if self.samples % self.slices:
             raise ConfigError(f"slices={self.slices}: must divide samples={self.samples}")
 
@@ -90,11 +90,11 @@ class Elimination:
             raise ConfigError("rounds=(): must have at least one round")
         for count, samples in self.rounds:
             check_whole("rounds: count", count, 1)
-            check_whole("rounds: samples", samples, 1)
+            check_size("rounds: samples", samples, 1)
         counts = [count for count, _ in self.rounds]
         if counts != sorted(counts, reverse=True):
             raise ConfigError(f"rounds={self.rounds}: counts must not grow")
-        check_whole("fresh", self.fresh, 0)
+        check_size("fresh", self.fresh, 0)
 
     def schedule(self, num_candidates: int) -> Rounds:
         """Return the rounds for a number of candidates."""
@@ -163,7 +163,8 @@ def open_pool(
 ) -> Pool:
     """Return a pool before the first round; candidates with a z or a_1 not finite are worth NaN."""
     spent = jnp.zeros((num_rounds, len(z)), jnp.int32)
-    zero, everyone = jnp.zeros_like(z[:, 0, 0]), jnp.ones(len(z), bool)
+    # Of the states' dtype and not of z's: sums of thousands of values outgrow 16 bits.
+    zero, everyone = jnp.zeros(len(z)), jnp.ones(len(z), bool)
     pool = Pool(z, actions, zero, spent, everyone, protected)
     totals = jnp.where(pool.sound, zero, jnp.full_like(zero, jnp.nan))
     return dataclasses.replace(pool, totals=totals)

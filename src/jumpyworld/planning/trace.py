@@ -176,7 +176,8 @@ class TraceProposal(AbstractProposal):
             )
         if not (np.isfinite(stride) and stride > 0):
             raise ConfigError(f"stride={stride:g}: must be finite and above 0 for traces")
-        steps = np.cumsum(np.maximum(1, np.round(stride * np.asarray(horizons, np.float64))))
+        with np.errstate(over="ignore"):
+            steps = np.cumsum(np.maximum(1, np.round(stride * np.asarray(horizons, np.float64))))
         steps = np.minimum(steps, len(traces.states))  # farther than any trace is long
         self.number, self.domain = number, traces.domain
         self.steps = jnp.asarray(steps, jnp.int32)

@@ -13,6 +13,7 @@ of horizon-reduction's flow cloning; the paper gives none.
 Shapes: B batch, d state and goal, da action.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.data.sampling import DeviceData, sample_transitions
+from jumpyworld.flows import Solver
 from jumpyworld.nn import Normaliser
 from jumpyworld.policies.base import (
     AbstractPolicy,
@@ -89,12 +91,14 @@ class GCBCPolicy(AbstractPolicy):
     Attributes:
         field: velocity over actions given (s, z).
         normaliser: units of states and goals.
-        flow_steps: Euler steps.
+        flow_steps: steps of the solver.
+        solver: Euler, as trained and evaluated.
     """
 
     field: Net
     normaliser: Normaliser
     flow_steps: int = eqx.field(static=True)
+    solver: Solver = eqx.field(static=True, default="euler")
 
     @property
     def observation_dim(self) -> int:
@@ -110,7 +114,11 @@ class GCBCPolicy(AbstractPolicy):
         """Draw one action; a flow has no temperature."""
         x0 = jax.random.normal(key, (self.action_dim,), self.dtype)
         condition = jnp.concatenate([self.normaliser.normalise(s), self.normaliser.normalise(z)])
-        return clip_action(flow_map(self.field, x0, condition, self.flow_steps))
+        return clip_action(flow_map(self.field, x0, condition, self.flow_steps, self.solver))
+
+    def with_flow_steps(self, num_steps: int) -> "GCBCPolicy":
+        """Return the policy with its flow solved in so many midpoint steps."""
+        return dataclasses.replace(self, flow_steps=num_steps, solver="midpoint")
 
 
 class GCBCState(eqx.Module):

@@ -17,6 +17,7 @@ Widths, batch size and learning rate are horizon-reduction's; the paper gives no
 Shapes: B batch, d state, goal and subgoal, da action.
 """
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -126,12 +127,17 @@ class HFBCPolicy(AbstractPolicy):
         units = self.low.normaliser
         x0 = jax.random.normal(key, s.shape, s.dtype)
         condition = jnp.concatenate([units.normalise(s), units.normalise(g)])
-        return units.denormalise(flow_map(self.high, x0, condition, self.low.flow_steps))
+        low = self.low  # both levels are solved alike
+        return units.denormalise(flow_map(self.high, x0, condition, low.flow_steps, low.solver))
 
     def act(self, key, s, z, temperature):
         """Draw one action; the subgoal is drawn anew each time."""
         high_key, low_key = jax.random.split(key)
         return self.low.act(low_key, s, self.subgoal(high_key, s, z), temperature)
+
+    def with_flow_steps(self, num_steps: int) -> "HFBCPolicy":
+        """Return the policy with both flows solved in so many midpoint steps."""
+        return dataclasses.replace(self, low=self.low.with_flow_steps(num_steps))
 
 
 # Compiled, because an ODE solve outside jit is compiled anew at every call.

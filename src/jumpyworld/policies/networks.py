@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.flows import integrate, interpolate, target_velocity
+from jumpyworld.flows import Solver, integrate, interpolate, target_velocity
 from jumpyworld.nn import Linear
 from jumpyworld.nn.mlp import at_least_float32
 from jumpyworld.policies.base import Metrics
@@ -131,11 +131,15 @@ def flow_matching_loss(
 
 
 def flow_map(
-    field: Net, x0: Float[Array, " m"], condition: Float[Array, " c"], num_steps: int
+    field: Net,
+    x0: Float[Array, " m"],
+    condition: Float[Array, " c"],
+    num_steps: int,
+    solver: Solver = "euler",
 ) -> Float[Array, " m"]:
-    """Carry noise x0 [m] to t = 1 with Euler steps."""
-    end = jnp.ones((), x0.dtype)
-    return integrate(lambda x, t: field(x, t[None], condition), x0, end, num_steps=num_steps)
+    """Carry noise x0 [m] to t = 1."""
+    end, velocity = jnp.ones((), x0.dtype), lambda x, t: field(x, t[None], condition)
+    return integrate(velocity, x0, end, num_steps=num_steps, solver=solver)
 
 
 def draw_flow(

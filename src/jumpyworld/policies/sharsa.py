@@ -22,6 +22,7 @@ goal alone that counts, for k <= h. Its discount is .999, and its goals are part
 Shapes: B batch, d state, goal and subgoal, da action, E critics.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -128,6 +129,10 @@ class SHARSAPolicy(AbstractPolicy):
         """Draw one action; the subgoal is drawn anew each time."""
         high_key, low_key = jax.random.split(key)
         return self.hierarchy.low.act(low_key, s, self.subgoal(high_key, s, z), temperature)
+
+    def with_flow_steps(self, num_steps: int) -> "SHARSAPolicy":
+        """Return the policy with its flows solved in so many midpoint steps."""
+        return dataclasses.replace(self, hierarchy=self.hierarchy.with_flow_steps(num_steps))
 
 
 class SHARSANetworks(eqx.Module):
