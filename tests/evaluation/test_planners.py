@@ -98,6 +98,16 @@ def test_only_what_a_planner_uses_tells_two_runs_apart():
     assert turns.used_by("zero-shot") == settings.used_by("zero-shot")
 
 
+def test_fewer_steps_of_the_policy_reach_every_planner_and_tell_runs_apart():
+    settings = planner_settings(MEDIUM, "gcbc", policy_steps=2)
+    for name in PLANNING:
+        assert settings.used_by(name)["policy_steps"] == 2
+        assert "policy_steps" not in planner_settings(MEDIUM, "gcbc").used_by(name)
+        models = {"ghm": Drift(), "world_model": Drift()}
+        with pytest.raises(ConfigError, match="policy_steps=2: Hierarchy has no flow"):
+            make_planner(name, settings, Hierarchy(), **models)
+
+
 def test_who_takes_what():
     assert takers("alpha") == ("ggpi",) and takers("world_model") == ("actionplan",)
     assert takers("replan_every") == takers("discount") == PLANNING

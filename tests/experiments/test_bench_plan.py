@@ -12,10 +12,12 @@ from dice import PRESET, Dice, Proposer
 from jumpyworld.cli import bench_plan as cli_bench
 from jumpyworld.cli import run
 from jumpyworld.cli.bench import BenchPlan
+from jumpyworld.errors import ConfigError
 from jumpyworld.experiments import bench_plan, bench_train
 from jumpyworld.experiments.bench_plan import (
     METHODS,
     make_planner,
+    usual_methods,
 )
 from jumpyworld.planning import HighLevelProposal, UnconditionalProposal, fast_search
 from jumpyworld.storage.rows import read_rows
@@ -40,6 +42,29 @@ def test_conditional_proposals_of_a_hierarchy_are_its_high_levels():
     free = dataclasses.replace(PRESET, proposal="unconditional")
     planner = make_planner(METHODS[0], Dice(), Proposer(), free, 2**16, **parts)
     assert isinstance(planner.proposal, UnconditionalProposal)
+
+
+class Flow(Proposer):
+    """A policy that solves a flow; it knows in how many steps."""
+
+    def with_flow_steps(self, num_steps):
+        made = Flow()
+        made.steps = num_steps
+        return made
+
+
+def test_the_policys_flow_is_solved_in_two_steps_in_chains_where_there_is_one():
+    assert "fast-2p" in [method.name for method in usual_methods(Flow())]
+    without = usual_methods(Proposer())
+    assert [method for method in METHODS if method not in without] == [
+        method for method in METHODS if method.name == "fast-2p"
+    ]
+    asked = next(method for method in METHODS if method.name == "fast-2p")
+    asked = dataclasses.replace(asked, precision="fp32")  # a die has no layers to round
+    repertoire = make_planner(asked, Dice(), Flow(), PRESET, 2**16).repertoire
+    assert repertoire.chained.steps == 2 and not hasattr(repertoire.policy, "steps")
+    with pytest.raises(ConfigError, match="policy_steps=2: Proposer has no flow"):
+        make_planner(asked, Dice(), Proposer(), PRESET, 2**16)
 
 
 @pytest.mark.parametrize("low", [True, False])

@@ -165,6 +165,29 @@ def test_in_chains_the_policy_is_rounded_too_and_acts_in_its_own_precision(preci
     assert plan.value == jnp.asarray(0.7, dtype).astype(jnp.float32)
 
 
+class Stepped(eqx.Module):
+    """A policy whose only action tells in how many steps it was solved."""
+
+    steps: int = eqx.field(static=True, default=10)
+
+    def with_flow_steps(self, num_steps):
+        return Stepped(num_steps)
+
+    def sample(self, key, states, z):
+        return jnp.full(states.shape, self.steps / 100)
+
+
+@pytest.mark.parametrize("steps", [None, 3])
+def test_in_chains_the_policys_flow_may_take_fewer_steps_and_acts_in_its_own(steps, key):
+    planner = CompPlan(
+        Goes(), Stepped(), horizons=(1,), discount=0.5, tail="absorb", objective="v",
+        proposal=BaseProposal(2), search=Uniform(2), policy_steps=steps,
+    )  # fmt: skip
+    plan = planner(key, np.zeros(1), Task(lambda states, goal: states[..., 0], np.zeros(1)))
+    assert plan.action == np.float32(0.1)
+    assert plan.value == np.float32((steps or 10) / 100)
+
+
 def test_common_noise_and_chunks(key):
     mdp = Tabular.random(np.random.default_rng(0))
     question = ask(mdp, np.arange(4.0), [0.5, 0.8, 0.6], 0.9)

@@ -46,7 +46,6 @@ def bench_plan(flags: BenchPlan, say: Callable[[str], None]) -> list[dict[str, A
     ready(flags.out)
     _check_reference(flags)
     known = {method.name: method for method in bench.METHODS}
-    methods = [known[name] for name in flags.only] or list(bench.METHODS)
     domain = domains.get(flags.domain)
     hierarchy: dict[str, Any] = {}
     if flags.ghm is None:
@@ -59,6 +58,7 @@ def bench_plan(flags: BenchPlan, say: Callable[[str], None]) -> list[dict[str, A
         if name == "hfbc":
             hierarchy["proposer"] = found.policy if found.whole is None else found.whole
         fingerprints = (model.fingerprint, found.fingerprint)
+    methods = [known[name] for name in flags.only] or bench.usual_methods(policy)
     preset = planning_preset(flags.domain, name)
     changes = {"candidates": flags.candidates, "samples": flags.samples}
     preset = dataclasses.replace(

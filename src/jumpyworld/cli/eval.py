@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 SETTINGS = (
     "proposal", "patience", "stride", "refuse", "append_goal", "search", "candidates", "samples",
-    "horizons", "discount", "solver", "ode_steps", "precision", "include_base", "warm_start",
-    "margin", "tail", "objective", "when_all_zero", "alpha", "gpi_chain", "action_horizon",
-    "max_rows", "allow_extrapolation",
+    "horizons", "discount", "solver", "ode_steps", "policy_steps", "precision", "include_base",
+    "warm_start", "margin", "tail", "objective", "when_all_zero", "alpha", "gpi_chain",
+    "action_horizon", "max_rows", "allow_extrapolation",
 )  # fmt: skip
 """Flags that are fields of ``PlannerSettings``."""
 
@@ -97,6 +97,8 @@ class Eval:
     """ODE solver while planning (default: the model's)."""
     ode_steps: int | None = None
     """ODE steps while planning (default: the model's)."""
+    policy_steps: int | None = None
+    """Midpoint steps of the policy's own flow in chains (default: as it acts)."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Of inner layers in chains, the model's and the policy's; the policy acts in its own."""
     include_base: bool = False

@@ -60,8 +60,8 @@ _OWN: dict[str, tuple[PlannerName, ...]] = {
     "world_model": ("actionplan",),
 }
 _OF_ALL_PLANNING = (
-    "discount", "candidates", "solver", "ode_steps", "precision", "when_all_zero", "max_rows",
-    "replan_every", "reward", "ghm_seed",
+    "discount", "candidates", "solver", "ode_steps", "policy_steps", "precision", "when_all_zero",
+    "max_rows", "replan_every", "reward", "ghm_seed",
 )  # fmt: skip
 _OF_COMPOSING = ("ghm", "precedents", "precedent_share")
 
@@ -113,6 +113,7 @@ class PlannerSettings:
         tail: ``truncate`` or ``absorb``; GGPI always absorbs.
         solver: of the ODE; the model's own by default.
         ode_steps: steps of the ODE; the model's own by default.
+        policy_steps: midpoint steps of the policy's flow in chains; None solves it as it acts.
         precision: of inner layers in chains, the model's (or world model's) and the policy's:
             ``fp32`` or ``bf16``.
         include_base: let the base policy's own sequence stand among the candidates.
@@ -141,6 +142,7 @@ class PlannerSettings:
     tail: Literal["truncate", "absorb"] = "truncate"
     solver: Solver | None = None
     ode_steps: int | None = None
+    policy_steps: int | None = None
     precision: Literal["fp32", "bf16"] = "fp32"
     include_base: bool = False
     warm_start: int = 0
@@ -166,6 +168,7 @@ class PlannerSettings:
         unused |= {"max_rows"} if self.candidates <= self.max_rows else set()
         # Results from before there were these settings keep their names.
         unused |= set() if self.append_goal else {"append_goal"}
+        unused |= {"policy_steps"} if self.policy_steps is None else set()
         unused |= set() if self.proposal == "bridge" else {"patience"}
         unused |= set() if self.proposal in STRIDES else {"stride"}
         unused |= {"refuse"} if self.refuse else set()
@@ -251,6 +254,7 @@ def make_planner(
         "tail": settings.tail,
         "solver": settings.solver,
         "num_steps": settings.ode_steps,
+        "policy_steps": settings.policy_steps,
         "when_all_zero": settings.when_all_zero,
         "max_rows": settings.max_rows,
         "discount": settings.discount,

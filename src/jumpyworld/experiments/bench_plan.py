@@ -56,6 +56,7 @@ class Method:
         elimination: rounds instead of the paper's uniform search.
         common_noise: same noise for every candidate.
         chains: times the usual number in every round of elimination.
+        policy_steps: midpoint steps of the policy's flow; None solves it as the policy acts.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Method:
     elimination: bool = False
     common_noise: bool = False
     chains: int = 1
+    policy_steps: int | None = None
 
     def search(self, preset: PlanningPreset) -> Uniform | Elimination:
         """Return how this method spends chains."""
@@ -84,9 +86,21 @@ METHODS = (
     Method("fast", "and common random numbers", "midpoint", 4, "bf16", True, True),
     Method("fast-3", "the same with 3 midpoint steps", "midpoint", 3, "bf16", True, True),
     Method("fast-2", "the same with 2 midpoint steps", "midpoint", 2, "bf16", True, True),
+    Method(
+        "fast-2p",
+        "and the policy's flow in 2 midpoint steps",
+        *("midpoint", 2, "bf16", True, True),
+        policy_steps=2,
+    ),
     Method("fast-2x2", "that with twice the chains", "midpoint", 2, "bf16", True, True, 2),
     Method("fast-2x4", "with four times the chains", "midpoint", 2, "bf16", True, True, 4),
 )
+
+
+def usual_methods(policy: Any) -> list[Method]:
+    """Return the methods that differ for a policy: who solves no flow cannot solve it in fewer."""
+    flows = hasattr(policy, "with_flow_steps")
+    return [method for method in METHODS if flows or method.policy_steps is None]
 
 
 def make_planner(
@@ -125,6 +139,7 @@ def make_planner(
         search=method.search(preset),
         solver=method.solver,
         num_steps=method.num_steps,
+        policy_steps=method.policy_steps,
         precision=method.precision,
         base=base,
         max_rows=max_rows,

@@ -69,6 +69,7 @@ from jumpyworld.planning.standing import (
     with_standing,
 )
 from jumpyworld.planning.tasks import Task
+from jumpyworld.policies.base import in_fewer_steps
 
 Objective = Literal["q", "v"]
 WayOut = Literal["base", "candidate"]
@@ -128,6 +129,7 @@ class CompPlan(AbstractPlanner):
         tail: Tail = "truncate",
         solver: Solver | None = None,
         num_steps: int | None = None,
+        policy_steps: int | None = None,
         precision: Precision = "fp32",
         action_limit: float | None = 1.0,
         places: Places | None = None,
@@ -152,6 +154,8 @@ class CompPlan(AbstractPlanner):
             tail: ``truncate`` or ``absorb``; see ``gsp``.
             solver: ODE solver while planning; the model's own by default.
             num_steps: ODE steps while planning; the model's own by default.
+            policy_steps: midpoint steps of the policy's flow in chains; None solves it there as it
+                acts, which for ten Euler steps can cost more than the model's own two or three.
             precision: of inner layers in chains, the model's and the policy's, ``fp32`` or
                 ``bf16``; the policy acts in its own.
             action_limit: largest size of an action's entries; None for no limit.
@@ -174,7 +178,8 @@ class CompPlan(AbstractPlanner):
         if not allow_extrapolation:
             check_horizons(horizons, betas.tolist(), ghm)
         model = rounded(ghm, precision)
-        chained = rounded_policy(policy, precision)
+        hurried = policy if policy_steps is None else in_fewer_steps(policy, policy_steps)
+        chained = rounded_policy(hurried, precision)
         known = None if places is None else check_places(places).precedents(betas)
         self.repertoire = Repertoire(model, policy, chained, solver, num_steps, action_limit, known)
         made: Any = proposal
