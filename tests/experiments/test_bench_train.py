@@ -64,8 +64,10 @@ def test_the_straightforward_loss_is_the_fast_one(setting, hc_fraction):
 def test_versions_are_named_once_and_the_first_is_the_reference(setting):
     names = [version.name for version in VERSIONS]
     assert len(set(names)) == len(names) and VERSIONS[0].plain
+    dataset, policy, config = setting
+    flow = bench_train.untrained_policy("gcbc", dataset, "debug")
     for version in VERSIONS:  # every change is a field of the config
-        version_job(version, setting[2], setting[0], setting[1])
+        version_job(version, config, dataset, flow if version.policy == "gcbc" else policy)
 
 
 def test_the_straightforward_step_lets_the_target_rate_fall(setting):
@@ -104,14 +106,18 @@ def test_rows_say_what_was_measured():
 
 def test_a_version_may_ask_another_policy(monkeypatch):
     def measured(jobs, seeds, **box):
-        asked = [type(job.data[1]).__name__ for job in jobs.values()]
-        assert asked == ["OneStepPolicy", "GCBCPolicy"]
+        asked = [job.data[1] for job in jobs.values()]
+        assert [type(each).__name__ for each in asked] == ["OneStepPolicy", *["GCBCPolicy"] * 2]
+        assert [(each.flow_steps, each.solver) for each in asked[1:]] == [
+            (3, "euler"),
+            (2, "midpoint"),
+        ]
         return {name: {"ms": 1.0} for name in jobs}
 
     monkeypatch.setattr(bench_train, "measure", measured)
-    versions = [v for v in VERSIONS if v.name in ("bf16", "flow-policy")]
+    versions = [v for v in VERSIONS if v.name in ("bf16", "flow-policy", "flow-policy-2")]
     rows = bench_ghm("debug", (8,), versions)
-    assert [row["policy"] for row in rows] == ["gctd3", "gcbc"]
+    assert [row["policy"] for row in rows] == ["gctd3", "gcbc", "gcbc"]
     assert versions[0].changes == versions[1].changes
 
 

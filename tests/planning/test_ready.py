@@ -1,5 +1,6 @@
 """Planners that are ready to use."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -82,6 +83,9 @@ def test_it_is_for_mazes_and_data_of_them():
     with pytest.raises(ConfigError, match=r"^cube-1: is no maze, .*$"):
         bridge_planner(Believer(), Still(), domains.get("cube-1"), LOGGED)
     ant = domains.get("antmaze-medium")
+    medium = dataclasses.replace(LOGGED, domain="pointmaze-medium-navigate-v0")
+    with pytest.raises(DataError, match=r"of pointmaze-medium-navigate-v0, not pointmaze-large-"):
+        bridge_planner(Believer(), Still(), MAZE, medium)
     with pytest.raises(DataError, match=r"states of 2 dimensions, not the 29 of antmaze-medium$"):
         bridge_planner(Believer(), Still(), ant, LOGGED)
 

@@ -245,11 +245,13 @@ def _store(
         return None
     from jumpyworld.cli.train_loop import warn
 
+    method = dataclasses.asdict(judge)
+    del method["policy_steps"]  # references never have any, and earlier ones did not say so
     identity = {
         "domain": flags.domain,
         "fingerprints": list(fingerprints),
         "preset": dataclasses.asdict(preset),
-        "method": dataclasses.asdict(judge),
+        "method": method,
         "reward": flags.reward,
         "pairs": digest({"states": np.asarray(states), "goals": np.asarray(goals)}),
         "seed": flags.seed,

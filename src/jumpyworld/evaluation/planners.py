@@ -344,6 +344,6 @@ def _alpha(settings: PlannerSettings) -> float:
     if not 0 < alpha < 1:
         raise ConfigError(
             f"horizons: {settings.horizons[0]:g} steps is not below the discount's "
-            f"{1 / (1 - settings.discount):g}; give alpha"
+            f"{1 / (1 - settings.discount):g}, of which ggpi makes its alpha; give alpha"
         )
     return alpha

@@ -91,6 +91,8 @@ def _check(domain: Domain, dataset: Dataset, settings: dict[str, Any]) -> None:
             f"states of {dataset.observation_dim} dimensions, not the {domain.observation_dim} of "
             f"{domain.alias}",
         )
+    if dataset.domain not in (None, domain.name):
+        raise data_error(dataset.source, f"of {dataset.domain}, not {domain.name}")
     known = set(inspect.signature(CompPlan.__init__).parameters) - {"self", "proposal"}
     for name, value in settings.items():
         if name not in known:
