@@ -6,7 +6,7 @@ import pytest
 from jumpyworld.cli.models import trained
 from jumpyworld.errors import JumpyError
 from jumpyworld.ghm import GHMConfig
-from jumpyworld.loading import is_scripted, load_policy
+from jumpyworld.loading import describe, is_scripted, load_policy
 from jumpyworld.policies.gcbc import GCBCConfig
 from jumpyworld.storage import checkpoint
 from jumpyworld.storage.manifest import make_document
@@ -37,6 +37,18 @@ def test_seeds_of_one_recipe_have_one_hash(saved):
     several = trained(saved(seeds=(0, 1, 2)), seed=2)
     assert several == {**first, "seed": 2}
     assert trained(saved(step=5)) == {**first, "steps": 5}
+
+
+def test_a_setting_that_came_later_leaves_the_names_of_recipes(saved, monkeypatch):
+    """A run of before ``policy_steps`` and one that leaves it alone are seeds of one recipe."""
+    before = saved(kind="ghm")
+    named = trained(before)["recipe"]
+    document = describe(before)
+    assert document["config"].pop("policy_steps", 0) is None
+    monkeypatch.setattr("jumpyworld.loading.describe", lambda folder: document)
+    assert trained(before)["recipe"] == named
+    monkeypatch.undo()
+    assert trained(saved(kind="ghm", policy_steps=2))["recipe"] != named
 
 
 def test_other_settings_data_or_origins_are_other_recipes(saved):

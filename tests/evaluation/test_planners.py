@@ -96,6 +96,11 @@ def test_only_what_a_planner_uses_tells_two_runs_apart():
     turns = dataclasses.replace(settings, max_rows=settings.candidates - 1)
     assert turns.used_by("compplan")["max_rows"] == settings.candidates - 1
     assert turns.used_by("zero-shot") == settings.used_by("zero-shot")
+    # Those that stand beside the proposed ones need room as well.
+    full = dataclasses.replace(settings, max_rows=settings.candidates)
+    assert "max_rows" not in full.used_by("compplan")
+    for beside in ({"include_base": True}, {"warm_start": 1}):
+        assert "max_rows" in dataclasses.replace(full, **beside).used_by("compplan")
 
 
 def test_fewer_steps_of_the_policy_reach_every_planner_and_tell_runs_apart():

@@ -155,7 +155,10 @@ def trained(path: Path | str, seed: int | None = None) -> dict[str, Any]:
     origin = dict(document["fingerprints"])
     origin.pop("policy", None)
     rounded = origin.pop(checkpoint.ROUNDED_FROM, None) is not None
-    recipe = [document["kind"], low, document["config"], origin, rounded]
+    settings = dict(document["config"])
+    if settings.get("policy_steps", 0) is None:
+        del settings["policy_steps"]  # recipes from before there was this setting keep their names
+    recipe = [document["kind"], low, settings, origin, rounded]
     seeds = document["seeds"]
     return {
         "recipe": manifest.sha256_json(recipe)[:16],

@@ -165,7 +165,8 @@ class PlannerSettings:
         unused = {name for name in values if not takes(planner, name, gpi_chain=self.gpi_chain)}
         unused |= {"allow_extrapolation"}  # what is permitted
         # Of the machine alone, unless candidates have no room at once: turns have other noise.
-        unused |= {"max_rows"} if self.candidates <= self.max_rows else set()
+        standing = self.candidates + self.include_base + 2 * self.warm_start
+        unused |= {"max_rows"} if standing <= self.max_rows else set()
         # Results from before there were these settings keep their names.
         unused |= set() if self.append_goal else {"append_goal"}
         unused |= {"policy_steps"} if self.policy_steps is None else set()

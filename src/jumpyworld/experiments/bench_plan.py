@@ -86,14 +86,14 @@ METHODS = (
     Method("fast", "and common random numbers", "midpoint", 4, "bf16", True, True),
     Method("fast-3", "the same with 3 midpoint steps", "midpoint", 3, "bf16", True, True),
     Method("fast-2", "the same with 2 midpoint steps", "midpoint", 2, "bf16", True, True),
+    Method("fast-2x2", "that with twice the chains", "midpoint", 2, "bf16", True, True, 2),
+    Method("fast-2x4", "with four times the chains", "midpoint", 2, "bf16", True, True, 4),
     Method(
         "fast-2p",
-        "and the policy's flow in 2 midpoint steps",
+        "fast-2, and the policy's flow in 2 midpoint steps",
         *("midpoint", 2, "bf16", True, True),
         policy_steps=2,
     ),
-    Method("fast-2x2", "that with twice the chains", "midpoint", 2, "bf16", True, True, 2),
-    Method("fast-2x4", "with four times the chains", "midpoint", 2, "bf16", True, True, 4),
 )
 
 

@@ -150,8 +150,8 @@ class AbstractPolicy(eqx.Module):
 def in_fewer_steps(policy: Any, num_steps: int) -> Any:
     """Return a policy with its flows solved in so many midpoint steps, two evaluations each.
 
-    For actions that are only imagined, in a model's targets and in a planner's chains: two such
-    steps come nearer to the flow than the ten Euler steps that a policy acts by.
+    For actions that are only imagined, in a model's targets and in a planner's chains: of the
+    policy that ships two such steps come nearer to its flow than the ten Euler steps it acts by.
 
     Args:
         policy: one that solves a flow for an action.
