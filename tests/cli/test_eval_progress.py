@@ -2,15 +2,20 @@
 
 import threading
 import time
-from types import SimpleNamespace
 
 from jumpyworld.cli import console, eval_progress
 from jumpyworld.cli.eval_progress import describe_work, watched
 from jumpyworld.planning import CompPlan, Elimination, GoalProposal, Uniform, ZeroShot
 
 
+class Silent:
+    """A model and a policy that are never asked."""
+
+    sample = None
+
+
 def compplan(search, **settings):
-    pair = SimpleNamespace(sample=None)  # never asked
+    pair = Silent()
     return CompPlan(
         pair, pair, horizons=(5, 9), discount=0.95, proposal=GoalProposal(16), search=search,
         **settings,
