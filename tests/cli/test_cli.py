@@ -47,7 +47,14 @@ def test_help_of_every_depth(words, capsys):
     [
         ("eval --domian x --policy p", ["--domain STR", "Unrecognized options: --domian x"]),
         ("eval --domain x --policy p --planner foo", ["'foo'", "--planner", "'compplan'"]),
-        ("train ghm --dataset d --out o --policy p --steps many", ["--steps", "INT", "'many'"]),
+        (
+            "train ghm --dataset d --out o --policy p --steps many",
+            ["error: --steps many: must be a whole number\n"],
+        ),
+        ("eval --domain x --policy p --episodes 2.5", ["error: --episodes 2.5: must be a whole"]),
+        ("eval --domain x --policy p --margin few", ["error: --margin few: must be a number\n"]),
+        ("eval --domain x --policy p --discount a", ["error: --discount a: must be a number\n"]),
+        ("eval --domain x --policy p --horizons 5 b", ["--horizons 5 b: must be numbers\n"]),
         ("data generate", ["Missing from jumpy data generate: STR", "antmaze-large"]),
         ("train", ["Expected one of {policy, ghm, world-model}"]),
         ("evil", ["Unrecognized options: evil", "demo, data, train"]),

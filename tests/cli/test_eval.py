@@ -1,12 +1,14 @@
 """``jumpy eval`` in a small pointmaze, with untrained models of the scripted policy."""
 
 import json
+from pathlib import Path
 
 import equinox as eqx
 import jax
 import numpy as np
 import pytest
 
+import jumpyworld
 from jumpyworld.cli import models as cli_models
 from jumpyworld.cli import run
 from jumpyworld.cli.eval import SETTINGS, Eval
@@ -178,6 +180,7 @@ def test_an_interruption_keeps_what_is_finished(home, tmp_path, capsys, monkeypa
         (["--domain", "nowhere"], "unknown domain"),
         (["--policy", "missing"], "missing: no such folder"),
         (["--policy", "scripted:2"], "trained for another policy"),
+        (["--policy", "SHIPPED", "--domain", "cube-1"], "its states have 2 values, those of cube"),
         (["--ghm", "missing"], "missing: no such folder"),
         (["--ghm", "HOME/far"], "trained on cube-single"),
         (["--ghm", "HOME/wm"], "is a world-model, not a ghm"),
@@ -195,7 +198,8 @@ def test_an_interruption_keeps_what_is_finished(home, tmp_path, capsys, monkeypa
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_leaves_nothing(home, tmp_path, capsys, more, text):
-    more = [word.replace("HOME", str(home)) for word in more]
+    shipped = Path(jumpyworld.__file__).parent / "demo" / "gcbc"
+    more = [word.replace("HOME", str(home)).replace("SHIPPED", str(shipped)) for word in more]
     out = tmp_path / "out"
     assert run(command(home, out, *more, planner=("compplan", "actionplan"))) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]

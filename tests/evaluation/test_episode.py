@@ -51,6 +51,16 @@ def test_it_ends_where_the_environment_or_the_caller_says_so(limit, most, steps)
     assert not episode.success and episode.steps == steps
 
 
-def test_an_interval_of_nothing_is_refused():
-    with pytest.raises(ConfigError, match="replan_every=0"):
-        walk(5, 5, replan_every=0)
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [({"replan_every": 0}, "replan_every=0"), ({"seed": "a"}, "seed='a'"), ({"seed": -1}, "seed=-1"),
+     ({"max_steps": 0}, "max_steps=0"), ({"max_steps": 2.5}, "max_steps=2.5")],
+)  # fmt: skip
+def test_settings_out_of_range_are_refused(asked, named):
+    with pytest.raises(ConfigError, match=f"^{named}: must be a whole number"):
+        walk(5, 5, **asked)
+
+
+def test_a_planner_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match="planner='compplan': must be a planner"):
+        run_episode(Line(5, 5), [0.0], "compplan", None)

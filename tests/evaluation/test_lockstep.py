@@ -121,3 +121,10 @@ def test_a_domain_that_cannot_be_handed_over_says_why():
     with pytest.raises(ConfigError, match=r"line: cannot be handed .*top of a module") as caught:
         Lockstep(inside, 1)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("many", "workers"), [(0, 1), (2.5, 1), (1, 0), (1, -1)])
+def test_numbers_that_are_none_are_refused(many, workers):
+    named = "num_envs" if workers == 1 else "workers"
+    with pytest.raises(ConfigError, match=f"^{named}=.*: must be a whole number, at least 1"):
+        Lockstep(LINE, many, workers=workers)

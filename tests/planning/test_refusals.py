@@ -184,6 +184,10 @@ def ggpi(**asked):
         (lambda: ggpi(alpha="a"), "alpha=a: must be a number"),
         (lambda: Elimination(((4,),)), r"rounds=\(\(4,\),\): must be pairs"),
         (lambda: Elimination(None), "rounds=None: must be pairs"),
+        (lambda: ZeroShot("gcbc"), "policy='gcbc': has no method sample"),
+        (lambda: drifting(model="runs/ghm"), "ghm='runs/ghm': has no method sample"),
+        (lambda: drifting(policy=3), "policy=3: has no method sample"),
+        (lambda: ActionPlan("world", Raises(), discount=0.9), "world_model='world': has no method"),
         # What 32 bits cannot count.
         (lambda: GoalProposal(2**31), r"number=2147483648; must be .*, below 2\^31"),
         (

@@ -141,8 +141,9 @@ def test_clipping_and_rounding(key):
 def test_wrong_definitions_and_inputs(key):
     with pytest.raises(ConfigError, match="cannot be called"):
         from_callable(3, **WIDTHS)
-    with pytest.raises(ConfigError, match="at least 1"):
-        from_callable(noisy, **{**WIDTHS, "z_dim": 0})
+    for width in (0, 2.5, "2"):
+        with pytest.raises(ConfigError, match=r"widths \(.*\) must be whole numbers, at least 1"):
+            from_callable(noisy, **{**WIDTHS, "z_dim": width})
     policy = from_callable(Controller(), **WIDTHS)
     with pytest.raises(ConfigError, match="width is 4"):
         policy.sample(key, S, Z[:, :2])

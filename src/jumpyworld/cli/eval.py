@@ -213,9 +213,16 @@ class Eval:
         """Load the policy, and the models that planners ask for."""
         from jumpyworld.cli.models import load_ghm, load_world_model
         from jumpyworld.cli.train_loop import warn
+        from jumpyworld.errors import ConfigError
         from jumpyworld.loading import load_policy
 
         policy = load_policy(self.policy, domain.name, seed=self.policy_seed, warn=warn)
+        width = getattr(policy.policy, "observation_dim", domain.observation_dim)
+        if width != domain.observation_dim:
+            raise ConfigError(
+                f"--policy {self.policy}: its states have {width} values, those of {domain.name} "
+                f"{domain.observation_dim}"
+            )
         if policy.domain not in (None, domain.name):
             warn(f"{self.policy}: trained on {policy.domain}, evaluated in {domain.name}")
         models = {}

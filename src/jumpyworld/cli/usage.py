@@ -7,6 +7,14 @@ import sys
 from collections.abc import Iterator
 
 _RULE = re.compile("[─-]+")
+# Words that are no number, where one was asked for: what Python says of them, and what tyro says
+# where a flag may be left out (``{None}|INT``) or takes several (``[FLOAT ...]``).
+_NO_NUMBER = re.compile(
+    r"Error parsing (?P<flag>--\S+): (?:(?:invalid literal for (?P<int>int)\(\) with base 10"
+    r"|could not convert string to float): '(?P<word>[^']*)'"
+    r"|no type matching (?P<types>\S*(?:INT|FLOAT).*?) could be instantiated from \[(?P<words>.*?)\])"
+    r"(?:; For full helptext.*)?"
+)
 
 
 @contextlib.contextmanager
@@ -41,4 +49,12 @@ def one_line(box: str) -> str:
     said = [" ".join(part) for part in parts if part and part[0] != "Argument helptext:"]
     # Which types were tried in vain says no more than the type that was asked for.
     said = [part.partition(" Got errors:")[0].rstrip(".") for part in said]
-    return "; ".join(said) or " ".join(box.split())
+    told = "; ".join(said) or " ".join(box.split())
+    return _NO_NUMBER.sub(_no_number, told)
+
+
+def _no_number(found: re.Match[str]) -> str:
+    types, words = found["types"] or "", found["words"]
+    typed = found["word"] if words is None else " ".join(re.findall("'([^']*)'", words))
+    kind = "whole number" if found["int"] or "INT" in types else "number"
+    return f"{found['flag']} {typed}: must be {f'{kind}s' if '...' in types else f'a {kind}'}"

@@ -8,7 +8,9 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from jumpyworld.errors import ConfigError
 from jumpyworld.planning import AbstractPlanner, Actor, Plan, Task
+from jumpyworld.planning.inputs import brief, check_whole
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,13 @@ def run_episode(
         max_steps: the most steps; for environments that have no limit of their own.
 
     Raises:
-        ConfigError: the interval is not positive.
+        ConfigError: the planner is none, or a number is out of range.
     """
+    if not callable(planner):
+        raise ConfigError(f"planner={brief(planner)}: must be a planner")
+    check_whole("seed", seed, 0)
+    if max_steps is not None:
+        check_whole("max_steps", max_steps, 1)
     actor = Actor(planner, task, jax.random.key(seed), replan_every=replan_every)
     states, success, over = [np.asarray(state, np.float32)], False, False
     while not over and (max_steps is None or len(states) <= max_steps):

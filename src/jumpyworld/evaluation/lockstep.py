@@ -27,6 +27,7 @@ from jumpyworld.domains import Domain
 from jumpyworld.domains.generate.parts import exit_with_parent
 from jumpyworld.errors import ConfigError, JumpyError
 from jumpyworld.machine import available_cores
+from jumpyworld.planning.inputs import check_whole
 
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -58,9 +59,10 @@ class Lockstep:
         Raises:
             ConfigError: a number is out of range, or the domain cannot be handed to a process.
         """
-        if num_envs < 1:
-            raise ConfigError(f"num_envs must be at least 1, not {num_envs}")
-        workers = min(num_envs, workers or available_cores())
+        check_whole("num_envs", num_envs, 1)
+        workers = available_cores() if workers is None else workers
+        check_whole("workers", workers, 1)
+        workers = min(num_envs, workers)
         self.num_envs = num_envs
         shapes = {
             "observations": (num_envs, domain.observation_dim),

@@ -15,7 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.planning.compplan import CompPlan
-from jumpyworld.planning.inputs import check_size
+from jumpyworld.planning.inputs import check_sampler, check_size
 from jumpyworld.planning.proposals import BaseProposal
 from jumpyworld.planning.repertoire import SampleActions
 from jumpyworld.planning.search import Search, Uniform
@@ -90,6 +90,7 @@ class ActionPlan(CompPlan):
             search: one rollout of each candidate by default; with more they share the first action.
             settings: CompPlan's.
         """
+        check_sampler("world_model", world_model)
         check_size("action_horizon", action_horizon, 1)
         check_size("candidates", candidates, 1)
         super().__init__(

@@ -134,6 +134,12 @@ def as_limit(limit: Any) -> float | None:
     return value
 
 
+def check_sampler(name: str, value: Any) -> None:
+    """Raise ConfigError unless a model or policy can be asked for samples."""
+    if not callable(getattr(value, "sample", None)):
+        raise ConfigError(f"{name}={brief(value)}: has no method sample")
+
+
 def check_hashable(parts: Any) -> None:
     """Raise PlanError where compiled programs could not be found again by what they are for.
 

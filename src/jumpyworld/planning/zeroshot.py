@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.planning.base import AbstractPlanner
-from jumpyworld.planning.inputs import as_limit
+from jumpyworld.planning.inputs import as_limit, check_sampler
 from jumpyworld.planning.plan import Memory, Plan
 from jumpyworld.planning.repertoire import SampleActions, draw_actions
 from jumpyworld.planning.tasks import Task, vector_goal
@@ -26,6 +26,9 @@ class ZeroShot(AbstractPlanner):
 
     policy: SampleActions
     action_limit: float | None = eqx.field(static=True, default=1.0, converter=as_limit)
+
+    def __check_init__(self):
+        check_sampler("policy", self.policy)
 
     def plan(
         self, key: PRNGKeyArray, state: Float[Array, " d"], task: Task, memory: Memory | None

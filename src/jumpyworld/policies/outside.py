@@ -13,6 +13,7 @@ ConfigError; inside ``jit`` JAX wraps it in its own error, whose text has ours.
 
 import math
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import equinox as eqx
@@ -156,12 +157,12 @@ def from_callable(
         clip: clip actions outside [-1, 1] instead of refusing them.
 
     Raises:
-        ConfigError: ``fn`` cannot be called, or a width is below 1.
+        ConfigError: ``fn`` cannot be called, or a width is no whole number from 1.
     """
     name = name or str(getattr(fn, "__name__", type(fn).__name__))
     widths = (observation_dim, action_dim, z_dim)
     if not callable(fn):
         raise ConfigError(f"policy {name}: {type(fn).__name__} cannot be called")
-    if min(widths) < 1:
-        raise ConfigError(f"policy {name}: widths {widths} must be at least 1")
+    if not all(isinstance(width, Integral) and width >= 1 for width in widths):
+        raise ConfigError(f"policy {name}: widths {widths} must be whole numbers, at least 1")
     return OutsidePolicy(fn, name, widths, takes_seed, clip)
