@@ -53,8 +53,9 @@ def test_it_ends_where_the_environment_or_the_caller_says_so(limit, most, steps)
 
 @pytest.mark.parametrize(
     ("asked", "named"),
-    [({"replan_every": 0}, "replan_every=0"), ({"seed": "a"}, "seed='a'"), ({"seed": -1}, "seed=-1"),
-     ({"max_steps": 0}, "max_steps=0"), ({"max_steps": 2.5}, "max_steps=2.5")],
+    [({"replan_every": 0}, "replan_every=0"), ({"seed": "a"}, "seed='a'"),
+     ({"seed": -1}, "seed=-1"), ({"max_steps": 0}, "max_steps=0"),
+     ({"max_steps": 2.5}, "max_steps=2.5")],
 )  # fmt: skip
 def test_settings_out_of_range_are_refused(asked, named):
     with pytest.raises(ConfigError, match=f"^{named}: must be a whole number"):

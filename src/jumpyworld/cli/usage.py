@@ -12,7 +12,8 @@ _RULE = re.compile("[─-]+")
 _NO_NUMBER = re.compile(
     r"Error parsing (?P<flag>--\S+): (?:(?:invalid literal for (?P<int>int)\(\) with base 10"
     r"|could not convert string to float): '(?P<word>[^']*)'"
-    r"|no type matching (?P<types>\S*(?:INT|FLOAT).*?) could be instantiated from \[(?P<words>.*?)\])"
+    r"|no type matching (?P<types>\S*(?:INT|FLOAT).*?) could be instantiated from "
+    r"\[(?P<words>.*?)\])"
     r"(?:; For full helptext.*)?"
 )
 
