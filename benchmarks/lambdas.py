@@ -1,48 +1,70 @@
-"""Train a policy of flow Q-learning with several values of lambda at once, under vmap.
+"""Train GC-1S and GC-TD3 with several values of lambda at once, under vmap, and score each.
 
-    python benchmarks/lambdas.py gc1s --dataset DIR --domain antmaze-medium --out RUN --minutes 9 \
-        --values 0.1 0.15 0.2 0.3 0.4 --keep-steps 100000 200000
+    python benchmarks/lambdas.py gc1s:0.7 gc1s:1 gctd3:0.7 gctd3:1 --dataset DIR --domain cube-1 \
+        --out RUN --minutes 9 --keep-steps 100000 200000 --episodes 20
 
-These networks are so small that a GPU mostly waits for the next kernel, so that several trainings
-under vmap should take little longer than one (not measured yet). Member i has the i-th value of
-lambda and seed SEED + i: what differs between members is both. The same line continues a run that
-was stopped by its minutes or a signal; what a crash can cost is the way since the last of
---keep-steps. A member is evaluated like any seed:
+These networks are so small that a GPU mostly waits for the next kernel, and the two policies differ
+in one thing, the action A' that a target rests on. So they are members of one training: member i
+has the i-th policy and lambda, and seed SEED + i; what differs between members is all three. The
+same line continues a run that was stopped by its minutes or a signal; what a crash can cost is the
+way since the last of --keep-steps.
 
-    jumpy eval --domain antmaze-medium --policy RUN --policy-seed 1 --out eval
-
-RUN/lambdas.json has the values. RUN/config.json, and with it a row of that evaluation, names the
-preset's lambda alone: say which member a row is of where you keep it.
+At each of --keep-steps and at the end every member is exported to RUN/members/NAME-LAMBDA-STEP, a
+folder that `jumpy` takes as a policy and that names its own algorithm and lambda. With --episodes
+each is evaluated too (so many episodes a task), by another process on the CPU, while training goes
+on; rows are added to RUN/eval/success.jsonl.
 """
 
 import argparse
 import copy
 import dataclasses
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+# The evaluations beside it need no accelerator, and this training little of its memory.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jumpyworld import data, domains, policies
 from jumpyworld.cli.train_loop import read_changes
-from jumpyworld.errors import JumpyError
-from jumpyworld.policies.base import PolicySpec
+from jumpyworld.errors import ConfigError, JumpyError
+from jumpyworld.policies import gc1s, gctd3
 from jumpyworld.policies.job import policy_job
+from jumpyworld.storage import checkpoint, runs
 from jumpyworld.storage.files import write_json
 from jumpyworld.storage.schema import with_changes
 from jumpyworld.training import TrainingConfig, TrainingJob, train
 
+POLICIES = ("gc1s", "gctd3")
+Named = tuple[str, float]
+
 
 class Member(eqx.Module):
-    """A training with a lambda of its own."""
+    """A training with a policy and a lambda of its own."""
 
+    bootstraps_on_itself: Bool[Array, ""]
     coefficient: Float[Array, ""]
-    state: Any
+    state: gctd3.TDState
+
+
+def read_member(text: str) -> Named:
+    """Return policy and lambda of POLICY:LAMBDA."""
+    name, _, value = text.partition(":")
+    try:
+        coefficient = float(value)
+    except ValueError:
+        coefficient = -1.0
+    if name not in POLICIES or not 0 <= coefficient < float("inf"):
+        raise ConfigError(f"member {text!r}: must be gc1s:LAMBDA or gctd3:LAMBDA, at least 0")
+    return name, coefficient
 
 
 def with_lambda(config: Any, coefficient: Any) -> Any:
@@ -52,64 +74,115 @@ def with_lambda(config: Any, coefficient: Any) -> Any:
     return config
 
 
-def lambdas_job(name: str, dataset: data.Dataset, config: Any, values: list[float]) -> TrainingJob:
-    """Return a job whose seeds, in their order, have these values of lambda."""
-    algorithm, job = policies.get(name), policy_job(name, dataset, config)
-    spec, left = PolicySpec.from_arrays(dataset.observations, dataset.actions), iter(values)
+def members_job(members: list[Named], dataset: data.Dataset, config: Any) -> TrainingJob:
+    """Return a job whose seeds, in their order, are these members."""
+    spec = policies.PolicySpec.from_arrays(dataset.observations, dataset.actions)
+    left = iter(members)
 
     def init(key) -> Member:
         # The loop asks for shapes first, with a key that has no value, then for each seed in turn.
-        coefficient = values[0] if isinstance(key, jax.core.Tracer) else next(left)
-        return Member(jnp.asarray(coefficient, jnp.float32), algorithm.init(key, config, spec))
+        name, value = members[0] if isinstance(key, jax.core.Tracer) else next(left)
+        state = gctd3.init(key, config, spec)
+        return Member(jnp.asarray(name == "gctd3"), jnp.asarray(value, jnp.float32), state)
 
     def step(member: Member, rows: Any, key) -> tuple[Member, Any]:
-        own = with_lambda(config, member.coefficient)
-        state, metrics = algorithm.step(member.state, rows, key, own)
-        return Member(member.coefficient, state), metrics
+        def next_actions(*arguments):
+            own, logged = gctd3.own_actions(*arguments), gc1s.dataset_actions(*arguments)
+            return jnp.where(member.bootstraps_on_itself, own, logged)
+
+        settings = with_lambda(config, member.coefficient)
+        state, metrics = gctd3.update(member.state, rows, key, settings, next_actions)
+        return eqx.tree_at(lambda m: m.state, member, state), metrics
 
     return dataclasses.replace(
-        job,
+        policy_job(members[0][0], dataset, config),
         init=init,
         step=step,
-        inference_model=lambda member: algorithm.inference_model(member.state),
+        inference_model=lambda member: gctd3.inference_model(member.state),
         probe=None,
     )
 
 
+def export(run: Path, step: int, members: list[Named], seed: int) -> list[Path]:
+    """Write each member's policy under its own name and lambda; those already there stay."""
+    folders = []
+    for i, (name, value) in enumerate(members):
+        folder = run / "members" / f"{name}-{value:g}-{step:09d}"
+        folders.append(folder)
+        if folder.exists():
+            continue
+        document, arrays = checkpoint.read(runs.checkpoint_path(run, step), seed + i)
+        config = {**document["config"], "distill_coefficient": value}
+        folder.parent.mkdir(exist_ok=True)
+        checkpoint.save_export(
+            folder,
+            {**document, "kind": name, "config": config, "seeds": [seed + i]},
+            step=step,
+            shards=[arrays],
+            dtypes={key: array.dtype.name for key, array in arrays.items()},
+        )
+    return folders
+
+
+def evaluate(run: Path, folders: list[Path], domain: str, episodes: int) -> subprocess.Popen:
+    """Start one process that scores exported members in turn, on the CPU."""
+    jumpy, ends = [sys.executable, "-m", "jumpyworld.cli", "eval"], ["--out", str(run / "eval")]
+    fixed = ["--domain", domain, "--planner", "zero-shot", "--episodes", str(episodes), *ends]
+    lines = [[*jumpy, "--policy", str(folder), *fixed] for folder in folders]
+    code = "import json,subprocess,sys\nfor x in json.loads(sys.argv[1]): subprocess.run(x)"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", code, json.dumps(lines)]
+    return subprocess.Popen(command, env=environment, stdout=sys.stderr)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("policy", choices=["crl", "gctd3", "gc1s"])
+    parser.add_argument("members", nargs="+", help="POLICY:LAMBDA")
     parser.add_argument("--dataset", type=Path, required=True)
     parser.add_argument("--domain", required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--values", type=float, nargs="+", required=True)
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--keep-steps", type=int, nargs="*", default=[])
+    parser.add_argument("--episodes", type=int, help="of each task, for every exported member")
     parser.add_argument("--set", nargs="*", default=[], help="FIELD=VALUE, over the paper's preset")
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args()
-    if min(a.values) < 0:
-        parser.error(f"--values {a.values}: lambda is at least 0")
-    config = policies.get(a.policy).config.preset("paper", domains.get(a.domain).alias)
+    members = [read_member(text) for text in a.members]
+    config = gc1s.GC1SConfig.preset("paper", domains.get(a.domain).alias)
     config = with_changes(config, read_changes(tuple(a.set)), "--set")
-    job = lambdas_job(a.policy, data.load(a.dataset), config, a.values)
+    if members[0][0] == "gctd3":
+        config = gctd3.GCTD3Config(**dataclasses.asdict(config))
+    job = members_job(members, data.load(a.dataset), config)
     settings = TrainingConfig(
         steps=config.gradient_steps,
         minutes=a.minutes,
         seed=a.seed,
-        num_seeds=len(a.values),
+        num_seeds=len(members),
         save_every=10**7,
         keep_steps=tuple(a.keep_steps),
         log_every=1000,
     )
     # Before training, so that no checkpoint is ever without them.
-    named, path = {str(a.seed + i): v for i, v in enumerate(a.values)}, a.out / "lambdas.json"
-    if path.exists() and json.loads(path.read_text()) != named:
-        parser.error(f"--values {a.values}: {path} has others")
+    path = a.out / "members.json"
+    if path.exists() and json.loads(path.read_text()) != a.members:
+        parser.error(f"{path} has other members")
     a.out.mkdir(parents=True, exist_ok=True)
-    write_json(path, named)
-    result = train(job, a.out, settings)
-    print(f"{a.policy}: {result.step} steps in {result.seconds:.0f} s, {result.status}")
+    write_json(path, a.members)
+    running, kept = [], set(a.keep_steps)
+
+    def score(step: int) -> None:
+        folders = export(a.out, step, members, a.seed)
+        if a.episodes:
+            running.append(evaluate(a.out, folders, a.domain, a.episodes))
+
+    result = train(
+        job, a.out, settings, progress=lambda done, total: score(done) if done in kept else None
+    )
+    print(f"{result.step} steps in {result.seconds:.0f} s, {result.status}", flush=True)
+    if result.step not in kept:
+        score(result.step)
+    for process in running:
+        process.wait()
 
 
 if __name__ == "__main__":

@@ -104,6 +104,20 @@ VERSIONS = (
         same_law=False,
         policy="gcbc",
     ),
+    Version(
+        "ahead-5-flow",
+        "ahead-5, of a policy with ten evaluations an action",
+        {**_FAST, "jumps": "ahead", "train_steps": 5},
+        same_law=False,
+        policy="gcbc",
+    ),
+    Version(
+        "ahead-5-flow-2",
+        "that policy's flow in two midpoint steps",
+        {**_FAST, "jumps": "ahead", "train_steps": 5, "policy_steps": 2},
+        same_law=False,
+        policy="gcbc",
+    ),
 )
 
 
