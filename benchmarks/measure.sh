@@ -83,7 +83,8 @@ ghm() {
 }
 
 world() { # ActionPlan's model of one step, and its row
-  $jumpy train world-model --dataset "$here/data" --preset base --steps "${WORLD_STEPS:-10000}" \
+  local steps=${WORLD_STEPS:-10000}
+  $jumpy train world-model --dataset "$here/data" --preset base --steps "$steps" --set "gradient_steps=$steps" \
     --out "$here/world"
   evaluate actionplan --planner zero-shot actionplan --world-model "$here/world" --candidates 64
 }

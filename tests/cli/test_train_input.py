@@ -9,7 +9,7 @@ import pytest
 from tiny_runs import TINY, contents, jumpy, refused
 
 from jumpyworld import policies
-from jumpyworld.cli.train import GHM, Policy
+from jumpyworld.cli.train import GHM, Policy, WorldModel
 from jumpyworld.cli.train_loop import TrainCommand, read_changes
 from jumpyworld.storage import runs
 from jumpyworld.training import TrainingConfig
@@ -130,14 +130,20 @@ def test_a_run_that_learnt_nothing_is_one_line(data, tmp_path, capsys):
         ("ghm", 5, "final_lr_fraction=0.1", True),
         ("ghm", 5, "final_target_rate=0.001", True),
         ("ghm", 5, "final_lr_fraction=1", False),
+        ("world-model", 5, "final_lr_fraction=0.1", True),
+        ("world-model", 5, "final_lr_fraction=1", False),
     ],
 )
 def test_a_fall_that_the_run_does_not_see_is_pointed_out(name, steps, word, warned, capsys):
     """The debug presets have 20 gradient steps."""
     flags = {"dataset": Path("data"), "out": Path("run"), "preset": "debug", "steps": steps}
     flags["changes"] = ((word,),)
-    command = Policy(name="gcbc", **flags) if name == "policy" else GHM(policy="scripted", **flags)
-    command.settings(None)
+    commands = {
+        "policy": lambda: Policy(name="gcbc", **flags),
+        "ghm": lambda: GHM(policy="scripted", **flags),
+        "world-model": lambda: WorldModel(**flags),
+    }
+    commands[name]().settings(None)
     error = capsys.readouterr().err
     assert error.count("\n") == warned
     if warned:

@@ -21,12 +21,14 @@ class TowardsPolicy(eqx.Module):
     """a = gain * tanh of the first two dimensions of (z - s), plus noise, in raw units."""
 
     gain: float = 0.5
+    noise: float = 0.1
 
     def sample(self, key, states, z):
         way = (z[:, :2] - states[:, :2]) / jnp.broadcast_to(
             jnp.asarray(SPREAD[:2], z.dtype), (len(z), 2)
         )
-        return self.gain * jnp.tanh(way) + 0.1 * jax.random.normal(key, (len(z), 2), z.dtype)
+        noise = jax.random.normal(key, (len(z), 2), z.dtype)
+        return self.gain * jnp.tanh(way) + self.noise * noise
 
 
 @pytest.fixture

@@ -28,8 +28,12 @@ def setting(ahead, make_model, make_batch, spec):
 compiled = eqx.filter_jit(regressions_ahead)
 
 
-def test_a_row_that_waited_learns_the_same_terms(setting, ahead, policy):
-    """Asked again about the rows it jumped for, it returns the terms of ``regressions``."""
+def test_a_row_that_waited_learns_the_same_terms(setting, ahead, policy_class):
+    """Asked again about the rows it jumped for, it returns the terms of ``regressions``.
+
+    The policy has no noise, which the two would draw for other numbers of rows.
+    """
+    policy = policy_class(noise=0.0)
     target, batch, draws, nothing = setting
     *_, jumped = compiled(target, batch, draws, KEY, ahead, policy, nothing)
     same_batch, same_draws, terms, _ = compiled(target, batch, draws, KEY, ahead, policy, jumped)
@@ -40,6 +44,33 @@ def test_a_row_that_waited_learns_the_same_terms(setting, ahead, policy):
         strict=True,
     ):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_the_policy_is_asked_once_about_all_rows(setting, ahead, policy):
+    """A flow policy's ten evaluations come one after the other; two calls would double the wait."""
+    asked = []
+
+    class Counting:
+        def sample(self, key, states, z):
+            asked.append((states.shape, z.shape))
+            return policy.sample(key, states, z)
+
+    target, batch, draws, nothing = setting
+    regressions_ahead(target, batch, draws, KEY, ahead, Counting(), nothing)
+    rows = ahead.layout.conditional + ahead.layout.hc
+    assert asked == [((rows, 3), (rows, 3))]
+
+
+def test_actions_after_a_jump_are_drawn_anew_each_step(setting, ahead, policy):
+    """A+ ~ pi_z(. | S+): from where the row landed, with noise of the step that learns from it."""
+    target, batch, draws, nothing = setting
+    *_, jumped = compiled(target, batch, draws, KEY, ahead, policy, nothing)
+    *_, once, _ = compiled(target, batch, draws, KEY, ahead, policy, jumped)
+    *_, again, _ = compiled(target, batch, draws, jax.random.key(4), ahead, policy, jumped)
+    assert np.all(np.any(once[2].velocity != again[2].velocity, axis=-1))
+    moved = eqx.tree_at(lambda j: j.s_plus, jumped, jumped.s_plus + 1.0)
+    *_, elsewhere, _ = compiled(target, batch, draws, KEY, ahead, policy, moved)
+    assert np.all(np.any(once[2].velocity != elsewhere[2].velocity, axis=-1))
 
 
 def test_before_any_row_has_jumped_they_are_plain(setting, ahead, policy):
@@ -57,7 +88,6 @@ def test_a_jump_out_of_every_range_is_no_jump(setting, ahead, policy, bad):
     target, batch, draws, nothing = setting
     *_, jumped = compiled(target, batch, draws, KEY, ahead, policy, nothing)
     spoilt = eqx.tree_at(lambda j: j.s_plus, jumped, jumped.s_plus.at[1, 0].set(bad))
-    spoilt = eqx.tree_at(lambda j: j.a_plus, spoilt, spoilt.a_plus.at[1].set(bad))
     _, used, terms, after = compiled(target, batch, draws, KEY, ahead, policy, spoilt)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((terms, after)))
     assert used.beta[1] == used.gamma[1]

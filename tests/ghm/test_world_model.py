@@ -91,12 +91,34 @@ def test_rounded_inner_layers_learn_nearly_the_same(trained, data, spec):
     assert all(leaf.dtype == jnp.float32 for leaf in leaves)
 
 
+def test_the_learning_rate_falls_along_a_cosine(trained, data):
+    """Adam divides by what it multiplies with: a step of half the rate moves half as far."""
+    state, key = trained[0], jax.random.key(3)
+
+    def moved(done, **change):
+        config = dataclasses.replace(CONFIG, gradient_steps=8, **change)
+        opt_state = world_model.optimiser(config).init(state.model.field)
+        if change:
+            opt_state = eqx.tree_at(lambda s: s[1].count, opt_state, jnp.int32(done))
+        before = dataclasses.replace(state, opt_state=opt_state)
+        after, _ = eqx.filter_jit(world_model.step)(before, data, key, config)
+        leaves = zip(*map(jax.tree.leaves, (after.model.field, state.model.field)), strict=True)
+        return np.concatenate([np.ravel(new - old) for new, old in leaves])
+
+    constant = moved(0)
+    for done, share in [(0, 1.0), (4, 0.6), (8, 0.2), (20, 0.2)]:
+        np.testing.assert_allclose(
+            moved(done, final_lr_fraction=0.2), share * constant, rtol=1e-3, atol=1e-7
+        )
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"width": 0}, "width=0"),
         ({"embed_dim": 7}, "embed_dim=7"),
         ({"target_rate": 2.0}, "at most"),
+        ({"final_lr_fraction": 1.5}, "final_lr_fraction=1.5"),
     ],
 )
 def test_wrong_settings_are_refused(change, message):

@@ -138,7 +138,9 @@ class WorldModel(TrainCommand):
         from jumpyworld.ghm import WorldModelConfig
 
         del domain
-        return self.changed(WorldModelConfig.preset(self.preset))
+        config = self.changed(WorldModelConfig.preset(self.preset))
+        self.warn_of_a_fall_cut_short(config)
+        return config
 
     def job(self, dataset):
         """Return the model's job."""

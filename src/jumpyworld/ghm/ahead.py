@@ -1,12 +1,13 @@
 """TD-HC targets with the jumps drawn one step ahead, so that no ODE solve waits for another.
 
     step k    consistency rows drawn and jumped at step k - 1, all other rows fresh:
+              one question to the policy for   A' of fresh rows,   A+ of those that wait
               one solve for   beta-bootstraps to t        (S', A', beta)
                               gamma-bootstraps to t       (S+, A+, gamma)    S+ from step k - 1
                               jumps to 1 of fresh rows    (S', A', beta)     kept for step k + 1
 
 Drawn within the step (``losses.regressions``), a gamma-bootstrap starts where the jump ended, and a
-step takes two solves in a row; here it takes one, of as many rows.
+step takes two solves in a row and asks the policy twice; here one of each, of as many rows.
 
 Deviation: S+ comes from the target network of the step before. At the first step no row has jumped,
 and consistency rows are plain ones (beta = gamma).
@@ -41,7 +42,6 @@ class Jumped(eqx.Module):
         batch: the rows.
         a_next: A' [H, da].
         s_plus: S+, where they jumped [H, d].
-        a_plus: A+ [H, da].
         beta: discounts of the jumps [H].
         gamma: discounts being learnt [H].
         ready: whether there are any yet.
@@ -50,7 +50,6 @@ class Jumped(eqx.Module):
     batch: GHMBatch
     a_next: Float[Array, "H da"]
     s_plus: Float[Array, "H d"]
-    a_plus: Float[Array, "H da"]
     beta: Float[Array, " H"]
     gamma: Float[Array, " H"]
     ready: Bool[Array, ""]
@@ -70,10 +69,10 @@ class Jumped(eqx.Module):
         batch = GHMBatch(*blank(d, da, d, da, spec.z_dim), masks=masks)
         if config.hindsight > 0:
             batch = dataclasses.replace(batch, on_the_way=blank(d)[0], span=jnp.ones(rows))
-        a_next, s_plus, a_plus = blank(da, d, da)
+        a_next, s_plus = blank(da, d)
         # Two arrays, as each may be given away by itself.
         beta, gamma = jnp.zeros(rows), jnp.zeros(rows)
-        return cls(batch, a_next, s_plus, a_plus, beta, gamma, ready=jnp.zeros((), bool))
+        return cls(batch, a_next, s_plus, beta, gamma, ready=jnp.zeros((), bool))
 
 
 def regressions_ahead(
@@ -103,8 +102,9 @@ def regressions_ahead(
     """
     target = rounded(target, config)
     hc, c = config.layout.hc, config.layout.conditional
-    next_key, plus_key = jax.random.split(key)
-    a_fresh = policy.sample(next_key, fresh.next_observations[:c], fresh.z[:c])
+    asked = jnp.concatenate([fresh.next_observations[:c], waiting.s_plus])
+    actions = policy.sample(key, asked, jnp.concatenate([fresh.z[:c], waiting.batch.z]))
+    a_fresh, a_plus = actions[:c], actions[c:]
     if not config.mask_action:
         a_fresh = jnp.concatenate([a_fresh, fresh.next_actions[c:]])
     # ``inside`` is about unconditional rows, which stay; ``known`` about none in particular.
@@ -114,7 +114,6 @@ def regressions_ahead(
         first,
         a_fresh[:hc],
         first.next_observations,
-        a_fresh[:hc],
         draws.gamma[:hc],
         draws.gamma[:hc],
         waiting.ready,
@@ -131,6 +130,7 @@ def regressions_ahead(
         return jnp.where(jnp.broadcast_to(of_rows, jumped.shape), jumped, plain)
 
     now = jax.tree.map(choose, waiting, unjumped)
+    a_plus = choose(a_plus, a_fresh[:hc])
 
     def exchange(rows, with_rows):
         return rows.at[: len(with_rows)].set(with_rows)
@@ -146,7 +146,7 @@ def regressions_ahead(
     z = batch.z[:c]
     conditions = (
         batch_condition(target, batch.next_observations, a_next, z, used.beta),
-        batch_condition(target, now.s_plus, now.a_plus, z[:hc], now.gamma),
+        batch_condition(target, now.s_plus, a_plus, z[:hc], now.gamma),
         batch_condition(target, first.next_observations, a_fresh[:hc], first.z, draws.beta[:hc]),
     )
     condition = jax.tree.map(lambda *parts: jnp.concatenate(parts), *conditions)
@@ -166,12 +166,10 @@ def regressions_ahead(
     b = len(draws.t)
     terms = (one_step, Regression(x[:b], v[:b], t[:b]), Regression(x[b:], v[b:], t[b:]))
     s_plus = land(jumps, draws.beta[:hc], fresh.known, target.state_normaliser)
-    a_plus = policy.sample(plus_key, s_plus, first.z)
     after = Jumped(
         first,
         a_fresh[:hc],
         s_plus,
-        a_plus,
         draws.beta[:hc],
         draws.gamma[:hc],
         ready=jnp.ones((), bool),
