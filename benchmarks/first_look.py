@@ -32,7 +32,7 @@ from jumpyworld.evaluation.success import evaluate
 from jumpyworld.ghm import algorithm as ghm
 from jumpyworld.ghm.config import GHMConfig
 from jumpyworld.ghm.spec import GHMSpec
-from jumpyworld.policies.base import PolicySpec
+from jumpyworld.policies.settings import PolicySpec
 
 GAMMAS = (0.5, 0.9, 0.96, 0.98, 0.99, 0.995)
 START = time.monotonic()

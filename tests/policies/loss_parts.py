@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jumpyworld.nn import Normaliser
-from jumpyworld.policies.base import PolicySpec
 from jumpyworld.policies.networks import Ensemble, Net, draw_flow
+from jumpyworld.policies.settings import PolicySpec
 
 SPEC = PolicySpec(3, 2, (0.0,) * 3, (1.0,) * 3)
 B, D, DA = 12, 3, 2

@@ -9,9 +9,9 @@ from loss_parts import linear_net
 
 from jumpyworld.data.sampling import sample_transitions
 from jumpyworld.policies import fql
-from jumpyworld.policies.base import PolicySpec
 from jumpyworld.policies.networks import descend, flow_map, start_optimiser
 from jumpyworld.policies.probe import extraction_probe, slope_agreement
+from jumpyworld.policies.settings import PolicySpec
 
 SPEC = PolicySpec(3, 2, (0.0,) * 3, (1.0,) * 3)
 B = 16

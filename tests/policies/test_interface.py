@@ -14,8 +14,8 @@ import pytest
 from jumpyworld import policies
 from jumpyworld.domains import get as get_domain
 from jumpyworld.errors import CheckpointError, ConfigError
-from jumpyworld.policies.base import PolicySpec, renewed
 from jumpyworld.policies.networks import descend, start_optimiser
+from jumpyworld.policies.settings import PolicySpec, renewed
 from jumpyworld.storage import runs, schema, trees
 
 NAMES = tuple(policies.ALGORITHMS)

@@ -30,11 +30,7 @@ from jumpyworld.experiments.references import Judged, References
 from jumpyworld.flows import Solver
 from jumpyworld.planning import CompPlan, Elimination, GoalProposal, Task, Uniform, fast_search
 from jumpyworld.planning.presets import PlanningPreset
-from jumpyworld.planning.proposals import (
-    AbstractProposal,
-    HighLevelProposal,
-    UnconditionalProposal,
-)
+from jumpyworld.planning.proposals import AbstractProposal, HighLevelProposal, UnconditionalProposal
 from jumpyworld.planning.repertoire import Precision
 from jumpyworld.planning.search import Pool, open_pool
 

@@ -22,8 +22,8 @@ from jumpyworld.experiments.plain import plain_loss
 from jumpyworld.ghm import GHMConfig, algorithm
 from jumpyworld.ghm.job import ghm_job
 from jumpyworld.ghm.losses import rounded
-from jumpyworld.policies.base import PolicySpec, Size
 from jumpyworld.policies.job import policy_job
+from jumpyworld.policies.settings import PolicySpec, Size
 from jumpyworld.training import TrainingJob
 from jumpyworld.training.chunk import ChunkRunner
 

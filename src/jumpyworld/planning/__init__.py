@@ -12,6 +12,7 @@ from jumpyworld.planning.actionplan import ActionPlan, OneStep
 from jumpyworld.planning.actor import Actor
 from jumpyworld.planning.base import AbstractPlanner, decide
 from jumpyworld.planning.bridge import BridgeProposal
+from jumpyworld.planning.combined import FirstProposal, MixtureProposal, OneZProposal
 from jumpyworld.planning.compplan import CompPlan
 from jumpyworld.planning.gpi import GGPI, GPI
 from jumpyworld.planning.gsp import (
@@ -27,12 +28,9 @@ from jumpyworld.planning.presets import PAPER, PlanningPreset, fast_search, plan
 from jumpyworld.planning.proposals import (
     AbstractProposal,
     BaseProposal,
-    FirstProposal,
     GoalProposal,
     HighLevelProposal,
     ListProposal,
-    MixtureProposal,
-    OneZProposal,
     UnconditionalProposal,
 )
 from jumpyworld.planning.ready import bridge_planner

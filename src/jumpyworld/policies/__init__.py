@@ -4,10 +4,11 @@ Five base policies (``gcbc``, ``hfbc``, ``crl``, ``gctd3``, ``gc1s``), two hiera
 (``hiql``, ``sharsa``), a scripted one, and ``from_callable`` for a user's own.
 """
 
-from jumpyworld.policies.base import AbstractPolicy, PolicyConfig, PolicySpec
+from jumpyworld.policies.base import AbstractPolicy
 from jumpyworld.policies.outside import OutsidePolicy, from_callable
 from jumpyworld.policies.registry import ALGORITHMS, Algorithm, get
 from jumpyworld.policies.scripted import ScriptedGoalPolicy
+from jumpyworld.policies.settings import PolicyConfig, PolicySpec
 
 __all__ = [
     "ALGORITHMS",

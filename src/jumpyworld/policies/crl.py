@@ -33,7 +33,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.data.sampling import DeviceData, sample_transitions
 from jumpyworld.nn import Normaliser
-from jumpyworld.policies.base import Metrics, PolicySpec, Table, rebuild
+from jumpyworld.policies.base import Metrics, rebuild
 from jumpyworld.policies.fql import (
     Actors,
     FQLConfig,
@@ -43,6 +43,7 @@ from jumpyworld.policies.fql import (
 )
 from jumpyworld.policies.networks import Ensemble, Net, aggregate, descend, frozen, start_optimiser
 from jumpyworld.policies.probe import extraction_probe
+from jumpyworld.policies.settings import PolicySpec, Table
 
 NUM_CRITICS = 2
 

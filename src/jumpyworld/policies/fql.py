@@ -30,7 +30,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.data.sampling import DeviceData
 from jumpyworld.nn import Normaliser
-from jumpyworld.policies.base import AbstractPolicy, Metrics, PolicyConfig, PolicySpec, Table
+from jumpyworld.policies.base import AbstractPolicy, Metrics
 from jumpyworld.policies.networks import (
     Aggregation,
     Net,
@@ -40,6 +40,7 @@ from jumpyworld.policies.networks import (
     flow_matching_loss,
     frozen,
 )
+from jumpyworld.policies.settings import PolicyConfig, PolicySpec, Table
 
 Value = Callable[[Array, Array, Array], Float[Array, ""]]
 """(s [d], a [da], g [d]) to Q; its own weights must not be those being trained."""

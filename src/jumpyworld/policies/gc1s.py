@@ -22,9 +22,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jumpyworld.data.sampling import Batch, DeviceData
 from jumpyworld.policies import gctd3
-from jumpyworld.policies.base import Metrics, PolicySpec, rebuild
+from jumpyworld.policies.base import Metrics, rebuild
 from jumpyworld.policies.fql import Actors, OneStepPolicy
 from jumpyworld.policies.gctd3 import GCTD3Config, TDState
+from jumpyworld.policies.settings import PolicySpec
 
 
 @dataclass(frozen=True)

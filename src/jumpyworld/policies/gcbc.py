@@ -29,14 +29,7 @@ from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.data.sampling import DeviceData, sample_transitions
 from jumpyworld.flows import Solver
 from jumpyworld.nn import Normaliser
-from jumpyworld.policies.base import (
-    AbstractPolicy,
-    Metrics,
-    PolicyConfig,
-    PolicySpec,
-    Table,
-    rebuild,
-)
+from jumpyworld.policies.base import AbstractPolicy, Metrics, rebuild
 from jumpyworld.policies.networks import (
     Net,
     clip_action,
@@ -46,6 +39,7 @@ from jumpyworld.policies.networks import (
     flow_matching_loss,
     start_optimiser,
 )
+from jumpyworld.policies.settings import PolicyConfig, PolicySpec, Table
 
 # domain -> (our goal discount, the paper's sweep, gradient steps); pointmaze is ours, with
 # the widths of the rest.

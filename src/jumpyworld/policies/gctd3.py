@@ -61,7 +61,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.data.sampling import Batch, DeviceData, sample_transitions
 from jumpyworld.nn import Normaliser
-from jumpyworld.policies.base import Metrics, PolicySpec, rebuild
+from jumpyworld.policies.base import Metrics, rebuild
 from jumpyworld.policies.fql import (
     Actors,
     FQLConfig,
@@ -83,6 +83,7 @@ from jumpyworld.policies.networks import (
     start_optimiser,
 )
 from jumpyworld.policies.probe import extraction_probe
+from jumpyworld.policies.settings import PolicySpec
 
 CriticLoss = Literal["squared", "bce"]
 NUM_CRITICS = 2

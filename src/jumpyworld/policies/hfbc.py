@@ -35,15 +35,13 @@ from jumpyworld.data.sampling import DeviceData, sample_transitions
 from jumpyworld.policies.base import (
     AbstractPolicy,
     Metrics,
-    PolicyConfig,
-    PolicySpec,
-    Table,
     as_key,
     over_rows,
     rebuild,
 )
 from jumpyworld.policies.gcbc import GCBCPolicy, cloning_loss
 from jumpyworld.policies.networks import Net, descend, draw_flow, flow_map, start_optimiser
+from jumpyworld.policies.settings import PolicyConfig, PolicySpec, Table
 
 _CUBE_STEPS = {"cube-1": 1_000_000, "cube-2": 1_000_000}
 

@@ -31,14 +31,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.data.sampling import DeviceData, sample_transitions
 from jumpyworld.nn import Normaliser
-from jumpyworld.policies.base import (
-    AbstractPolicy,
-    Metrics,
-    PolicyConfig,
-    PolicySpec,
-    Table,
-    rebuild,
-)
+from jumpyworld.policies.base import AbstractPolicy, Metrics, rebuild
 from jumpyworld.policies.hfbc import subgoal_rows
 from jumpyworld.policies.networks import (
     Ensemble,
@@ -50,6 +43,7 @@ from jumpyworld.policies.networks import (
     polyak,
     start_optimiser,
 )
+from jumpyworld.policies.settings import PolicyConfig, PolicySpec, Table
 
 NUM_VALUES = 2
 # Largest weight of a row; OGBench's.

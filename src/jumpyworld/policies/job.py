@@ -2,8 +2,8 @@
 
 from jumpyworld.data import Dataset, device_data
 from jumpyworld.errors import ConfigError
-from jumpyworld.policies.base import PolicyConfig, PolicySpec
 from jumpyworld.policies.registry import get
+from jumpyworld.policies.settings import PolicyConfig, PolicySpec
 from jumpyworld.storage.schema import to_json
 from jumpyworld.training import TrainingJob
 

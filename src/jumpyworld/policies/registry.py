@@ -6,7 +6,7 @@ from typing import Any
 
 from jumpyworld.errors import ConfigError
 from jumpyworld.policies import crl, gc1s, gcbc, gctd3, hfbc, hiql, sharsa
-from jumpyworld.policies.base import PolicyConfig
+from jumpyworld.policies.settings import PolicyConfig
 
 
 @dataclass(frozen=True)

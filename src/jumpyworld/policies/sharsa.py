@@ -36,7 +36,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jumpyworld.data.relabel import GoalMixture, sample_goal_indices
 from jumpyworld.data.sampling import DeviceData
-from jumpyworld.policies.base import AbstractPolicy, Metrics, PolicySpec, Table, rebuild
+from jumpyworld.policies.base import AbstractPolicy, Metrics, rebuild
 from jumpyworld.policies.hfbc import (
     HFBCConfig,
     HFBCPolicy,
@@ -56,6 +56,7 @@ from jumpyworld.policies.networks import (
     polyak,
     start_optimiser,
 )
+from jumpyworld.policies.settings import PolicySpec, Table
 
 NUM_CRITICS = 2
 
