@@ -9,7 +9,7 @@ from jumpyworld.ghm import GHMConfig
 from jumpyworld.ghm.ahead import Jumped, regressions_ahead
 from jumpyworld.ghm.algorithm import init, sample_batch, step
 from jumpyworld.ghm.batch import sample_draws
-from jumpyworld.ghm.losses import mixture_weights, regressions
+from jumpyworld.ghm.losses import gamma_bootstrap_target, mixture_weights, regressions
 
 KEY = jax.random.key(3)
 
@@ -46,31 +46,84 @@ def test_a_row_that_waited_learns_the_same_terms(setting, ahead, policy_class):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_the_policy_is_asked_once_about_all_rows(setting, ahead, policy):
+class Recording:
+    """A policy without noise that keeps what it was asked, and has no action at some states."""
+
+    def __init__(self, policy, nowhere=lambda states: False):
+        self.policy, self.nowhere, self.asked = policy, nowhere, []
+
+    def sample(self, key, states, z):
+        self.asked.append((states, z))
+        lost = jnp.broadcast_to(self.nowhere(states), len(states))
+        return jnp.where(lost[:, None], jnp.nan, self.policy.sample(key, states, z))
+
+
+@pytest.fixture
+def recording(policy_class):
+    return lambda **known: Recording(policy_class(noise=0.0), **known)
+
+
+@pytest.fixture
+def others(ahead, make_batch):
+    """Rows and draws of the next step, other ones than those that jumped."""
+    return make_batch(ahead, seed=9), sample_draws(jax.random.key(6), ahead, 3)
+
+
+def test_the_policy_is_asked_once_where_rows_are_and_where_they_jumped(
+    setting, ahead, others, recording
+):
     """A flow policy's ten evaluations come one after the other; two calls would double the wait."""
-    asked = []
-
-    class Counting:
-        def sample(self, key, states, z):
-            asked.append((states.shape, z.shape))
-            return policy.sample(key, states, z)
-
     target, batch, draws, nothing = setting
-    regressions_ahead(target, batch, draws, KEY, ahead, Counting(), nothing)
-    rows = ahead.layout.conditional + ahead.layout.hc
-    assert asked == [((rows, 3), (rows, 3))]
+    hc, c = ahead.layout.hc, ahead.layout.conditional
+    first, second = recording(), recording()
+    *_, jumped = regressions_ahead(target, batch, draws, KEY, ahead, first, nothing)
+    regressions_ahead(target, *others, KEY, ahead, second, jumped)
+    # At first nobody has jumped: the policy hears of no state that is in no data.
+    no_jumps = (
+        [batch.next_observations[:c], batch.next_observations[:hc]],
+        [batch.z[:c], batch.z[:hc]],
+    )
+    jumps = [others[0].next_observations[:c], jumped.s_plus], [others[0].z[:c], jumped.batch.z]
+    for policy, wanted in ((first, no_jumps), (second, jumps)):
+        (asked,) = policy.asked
+        for got, parts in zip(asked, wanted, strict=True):
+            np.testing.assert_array_equal(got, np.concatenate(parts))
+
+
+def test_a_row_goes_on_from_its_jump_under_its_own_policy(setting, ahead, others, recording):
+    """Paper: Eq. td-hc, third term, A+ ~ pi_z(. | S+) with the z of the row that jumped."""
+    target, batch, draws, nothing = setting
+    policy = recording()
+    *_, jumped = regressions_ahead(target, batch, draws, KEY, ahead, policy, nothing)
+    _, used, terms, _ = regressions_ahead(target, *others, KEY, ahead, policy, jumped)
+    z, hc = jumped.batch.z, ahead.layout.hc
+    want = gamma_bootstrap_target(
+        target, jumped.s_plus, policy.sample(KEY, jumped.s_plus, z), z, jumped.gamma,
+        others[1].x0_gamma, used.t[:hc], ahead,
+    )  # fmt: skip
+    np.testing.assert_allclose(terms[2].x, want.x, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(terms[2].velocity, want.velocity, rtol=1e-4, atol=1e-5)
 
 
 def test_actions_after_a_jump_are_drawn_anew_each_step(setting, ahead, policy):
-    """A+ ~ pi_z(. | S+): from where the row landed, with noise of the step that learns from it."""
+    """With noise of the step that learns from them, not of the one that jumped."""
     target, batch, draws, nothing = setting
     *_, jumped = compiled(target, batch, draws, KEY, ahead, policy, nothing)
     *_, once, _ = compiled(target, batch, draws, KEY, ahead, policy, jumped)
     *_, again, _ = compiled(target, batch, draws, jax.random.key(4), ahead, policy, jumped)
     assert np.all(np.any(once[2].velocity != again[2].velocity, axis=-1))
-    moved = eqx.tree_at(lambda j: j.s_plus, jumped, jumped.s_plus + 1.0)
-    *_, elsewhere, _ = compiled(target, batch, draws, KEY, ahead, policy, moved)
-    assert np.all(np.any(once[2].velocity != elsewhere[2].velocity, axis=-1))
+
+
+def test_where_a_policy_knows_no_action_a_row_has_not_jumped(setting, ahead, others, recording):
+    """Else the step would be undone, and the row would wait, and spoil each later try as well."""
+    target, batch, draws, nothing = setting
+    *_, jumped = regressions_ahead(target, batch, draws, KEY, ahead, recording(), nothing)
+    lost = jumped.s_plus[1]
+    policy = recording(nowhere=lambda states: jnp.all(states == lost[None], axis=-1))
+    _, used, terms, after = regressions_ahead(target, *others, KEY, ahead, policy, jumped)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((terms, after)))
+    plain = np.asarray(used.beta == used.gamma)[: ahead.layout.hc]
+    assert plain[1] and not plain[np.arange(len(plain)) != 1].any()
 
 
 def test_before_any_row_has_jumped_they_are_plain(setting, ahead, policy):

@@ -102,9 +102,17 @@ def regressions_ahead(
     """
     target = rounded(target, config)
     hc, c = config.layout.hc, config.layout.conditional
-    asked = jnp.concatenate([fresh.next_observations[:c], waiting.s_plus])
-    actions = policy.sample(key, asked, jnp.concatenate([fresh.z[:c], waiting.batch.z]))
+    # Before any row has jumped nothing waits, and a bad jump is nowhere: nobody is asked there.
+    landed = jnp.abs(target.state_normaliser.normalise(waiting.s_plus)) < FAR
+    usable = waiting.ready & jnp.all(landed, axis=-1)
+    places = jnp.where(usable[:, None], waiting.s_plus, fresh.next_observations[:hc])
+    whose = jnp.where(usable[:, None], waiting.batch.z, fresh.z[:hc])
+    asked = jnp.concatenate([fresh.next_observations[:c], places])
+    actions = policy.sample(key, asked, jnp.concatenate([fresh.z[:c], whose]))
     a_fresh, a_plus = actions[:c], actions[c:]
+    # A step that is undone restores the rows that wait. Were a bad jump or a bad action after one
+    # among them, it would spoil every later try; such rows are plain ones, as at the first step.
+    usable &= jnp.all(jnp.isfinite(a_plus), axis=-1)
     if not config.mask_action:
         a_fresh = jnp.concatenate([a_fresh, fresh.next_actions[c:]])
     # ``inside`` is about unconditional rows, which stay; ``known`` about none in particular.
@@ -118,10 +126,6 @@ def regressions_ahead(
         draws.gamma[:hc],
         waiting.ready,
     )
-    # A step that is undone restores the rows that wait. Were a bad jump among them, it would spoil
-    # every later try; so such rows are plain ones, as at the first step.
-    landed = jnp.abs(target.state_normaliser.normalise(waiting.s_plus)) < FAR
-    usable = waiting.ready & jnp.all(landed, axis=-1)
 
     def choose(jumped, plain):
         if jumped.ndim == 0:  # ``ready`` itself
