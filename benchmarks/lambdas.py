@@ -9,10 +9,11 @@ has the i-th policy and lambda, and seed SEED + i; what differs between members 
 same line continues a run that was stopped by its minutes or a signal; what a crash can cost is the
 way since the last of --keep-steps.
 
-At each of --keep-steps and at the end every member is exported to RUN/members/NAME-LAMBDA-STEP, a
-folder that `jumpy` takes as a policy and that names its own algorithm and lambda. With --episodes
-each is evaluated too (so many episodes a task), by another process on the CPU, while training goes
-on; rows are added to RUN/eval/success.jsonl.
+At each of --keep-steps and at the end every member is exported to
+RUN/members/NAME-LAMBDA-SEED-STEP, a folder that `jumpy` takes as a policy and that names its own
+algorithm and lambda; RUN itself is a run of the first member's algorithm by its description. With
+--episodes each is evaluated too (so many episodes a task), by another process on the CPU, while
+training goes on; rows are added to RUN/eval/success.jsonl.
 """
 
 import argparse
@@ -107,7 +108,7 @@ def export(run: Path, step: int, members: list[Named], seed: int) -> list[Path]:
     """Write each member's policy under its own name and lambda; those already there stay."""
     folders = []
     for i, (name, value) in enumerate(members):
-        folder = run / "members" / f"{name}-{value:g}-{step:09d}"
+        folder = run / "members" / f"{name}-{value!r}-seed{seed + i}-{step:09d}"
         folders.append(folder)
         if folder.exists():
             continue
@@ -124,10 +125,13 @@ def export(run: Path, step: int, members: list[Named], seed: int) -> list[Path]:
     return folders
 
 
-def evaluate(run: Path, folders: list[Path], domain: str, episodes: int) -> subprocess.Popen:
+def evaluate(
+    run: Path, folders: list[Path], domain: str, episodes: int, seed: int
+) -> subprocess.Popen:
     """Start one process that scores exported members in turn, on the CPU."""
     jumpy, ends = [sys.executable, "-m", "jumpyworld.cli", "eval"], ["--out", str(run / "eval")]
-    fixed = ["--domain", domain, "--planner", "zero-shot", "--episodes", str(episodes), *ends]
+    fixed = ["--domain", domain, "--planner", "zero-shot", "--episodes", str(episodes)]
+    fixed += ["--seed", str(seed), *ends]
     lines = [[*jumpy, "--policy", str(folder), *fixed] for folder in folders]
     code = "import json,subprocess,sys\nfor x in json.loads(sys.argv[1]): subprocess.run(x)"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
@@ -144,6 +148,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--keep-steps", type=int, nargs="*", default=[])
     parser.add_argument("--episodes", type=int, help="of each task, for every exported member")
+    parser.add_argument("--eval-seed", type=int, default=0, help="of the episodes")
     parser.add_argument("--set", nargs="*", default=[], help="FIELD=VALUE, over the paper's preset")
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args()
@@ -173,7 +178,7 @@ def main() -> None:
     def score(step: int) -> None:
         folders = export(a.out, step, members, a.seed)
         if a.episodes:
-            running.append(evaluate(a.out, folders, a.domain, a.episodes))
+            running.append(evaluate(a.out, folders, a.domain, a.episodes, a.eval_seed))
 
     result = train(
         job, a.out, settings, progress=lambda done, total: score(done) if done in kept else None

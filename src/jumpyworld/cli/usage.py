@@ -1,5 +1,6 @@
 """What the option parser has to say about a command line, as one line instead of a box."""
 
+import ast
 import contextlib
 import io
 import re
@@ -8,13 +9,14 @@ from collections.abc import Iterator
 
 _RULE = re.compile("[─-]+")
 # Words that are no number, where one was asked for: what Python says of them, and what tyro says
-# where a flag may be left out (``{None}|INT``) or takes several (``[FLOAT ...]``).
+# where a flag may be left out (``{None}|INT``) or takes several (``[FLOAT ...]``, which are numbers
+# wherever not every word will do). Words stand there as Python writes them.
 _NO_NUMBER = re.compile(
     r"Error parsing (?P<flag>--\S+): (?:(?:invalid literal for (?P<int>int)\(\) with base 10"
-    r"|could not convert string to float): '(?P<word>[^']*)'"
-    r"|no type matching (?P<types>\S*(?:INT|FLOAT).*?) could be instantiated from "
-    r"\[(?P<words>.*?)\])"
-    r"(?:; For full helptext.*)?"
+    r"|could not convert string to float): (?P<word>'[^']*'|\"[^\"]*\")"
+    r"|(?:no type matching (?P<types>\S*(?:INT|FLOAT).*?) could be instantiated from "
+    r"|Could not find valid parse for arguments: )(?P<words>\[.*?\]))"
+    r"(?:; For full helptext.*)?$"
 )
 
 
@@ -55,7 +57,22 @@ def one_line(box: str) -> str:
 
 
 def _no_number(found: re.Match[str]) -> str:
-    types, words = found["types"] or "", found["words"]
-    typed = found["word"] if words is None else " ".join(re.findall("'([^']*)'", words))
-    kind = "whole number" if found["int"] or "INT" in types else "number"
-    return f"{found['flag']} {typed}: must be {f'{kind}s' if '...' in types else f'a {kind}'}"
+    types = found["types"]
+    try:
+        words = ast.literal_eval(found["words"] or f"[{found['word']}]")
+    except (SyntaxError, ValueError):  # cut by the box
+        return found[0]
+    if types is None and found["words"]:  # several, of a kind that is not named
+        kind = "whole numbers" if all(map(_is_number, words)) else "numbers"
+    else:
+        kind = "whole number" if found["int"] or "INT" in (types or "") else "number"
+        kind = f"{kind}s" if "..." in (types or "") else f"a {kind}"
+    return f"{found['flag']} {' '.join(words)}: must be {kind}"
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
