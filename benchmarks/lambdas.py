@@ -133,7 +133,8 @@ def evaluate(
     fixed = ["--domain", domain, "--planner", "zero-shot", "--episodes", str(episodes)]
     fixed += ["--seed", str(seed), *ends]
     lines = [[*jumpy, "--policy", str(folder), *fixed] for folder in folders]
-    code = "import json,subprocess,sys\nfor x in json.loads(sys.argv[1]): subprocess.run(x)"
+    code = "import json, subprocess as s, sys; lines = json.loads(sys.argv[1])\n"
+    code += "sys.exit(any([s.run(line).returncode for line in lines]))"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", code, json.dumps(lines)]
     return subprocess.Popen(command, env=environment, stdout=sys.stderr)
@@ -173,9 +174,10 @@ def main() -> None:
         parser.error(f"{path} has other members")
     a.out.mkdir(parents=True, exist_ok=True)
     write_json(path, a.members)
-    running, kept = [], set(a.keep_steps)
+    running, scored, kept = [], set(), set(a.keep_steps)
 
     def score(step: int) -> None:
+        scored.add(step)
         folders = export(a.out, step, members, a.seed)
         if a.episodes:
             running.append(evaluate(a.out, folders, a.domain, a.episodes, a.eval_seed))
@@ -184,10 +186,11 @@ def main() -> None:
         job, a.out, settings, progress=lambda done, total: score(done) if done in kept else None
     )
     print(f"{result.step} steps in {result.seconds:.0f} s, {result.status}", flush=True)
-    if result.step not in kept:
-        score(result.step)
-    for process in running:
-        process.wait()
+    for step in sorted((kept | {result.step}) - scored):  # also what an earlier call was cut off in
+        if runs.checkpoint_path(a.out, step).exists():
+            score(step)
+    if any([process.wait() for process in running]):
+        raise JumpyError("an evaluation failed; the same line takes it up again")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from jumpyworld.planning import CompPlan, Elimination, GoalProposal, Uniform, Ze
 class Silent:
     """A model and a policy that are never asked."""
 
-    sample = None
+    def sample(self, *questions):
+        raise AssertionError("asked")
 
 
 def compplan(search, **settings):
@@ -23,7 +24,7 @@ def compplan(search, **settings):
 
 
 def test_the_work_of_a_planner_in_a_phrase():
-    assert describe_work(ZeroShot(None), 20, 300, 1, 20) == "20 episodes of at most 300 steps"
+    assert describe_work(ZeroShot(Silent()), 20, 300, 1, 20) == "20 episodes of at most 300 steps"
     begin = "20 episodes of at most 300 steps, a plan every"
     uniform = describe_work(compplan(Uniform(8)), 20, 300, 1, 20)
     assert uniform == f"{begin} step: 16 candidates x 8 samples x 2 segments"

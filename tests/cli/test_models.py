@@ -6,6 +6,7 @@ import pytest
 from jumpyworld.cli.models import trained
 from jumpyworld.errors import JumpyError
 from jumpyworld.ghm import GHMConfig
+from jumpyworld.ghm.world_model import WorldModelConfig
 from jumpyworld.loading import describe, is_scripted, load_policy
 from jumpyworld.policies.gcbc import GCBCConfig
 from jumpyworld.storage import checkpoint
@@ -19,7 +20,7 @@ def saved(tmp_path):
     """Return a function that saves something trained: no weights are looked at."""
 
     def save(seeds=(0,), step=4, kind="gcbc", prints=DATA, **changes):
-        config_type = GHMConfig if kind == "ghm" else GCBCConfig
+        config_type = {"ghm": GHMConfig, "world-model": WorldModelConfig}.get(kind, GCBCConfig)
         config = config_type.preset("debug", **changes)
         folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
         arrays = {"w": np.full((len(seeds), 2), seeds[0], np.float32)}
@@ -49,6 +50,17 @@ def test_a_setting_that_came_later_leaves_the_names_of_recipes(saved, monkeypatc
     assert trained(before)["recipe"] == named
     monkeypatch.undo()
     assert trained(saved(kind="ghm", policy_steps=2))["recipe"] != named
+
+
+def test_a_constant_rate_is_what_world_models_had_before_they_could_choose(saved, monkeypatch):
+    constant = saved(kind="world-model", final_lr_fraction=1.0)
+    named = trained(constant)["recipe"]
+    document = describe(constant)
+    del document["config"]["final_lr_fraction"]
+    monkeypatch.setattr("jumpyworld.loading.describe", lambda folder: document)
+    assert trained(constant)["recipe"] == named
+    monkeypatch.undo()
+    assert trained(saved(kind="world-model", final_lr_fraction=0.5))["recipe"] != named
 
 
 def test_other_settings_data_or_origins_are_other_recipes(saved):

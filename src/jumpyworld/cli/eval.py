@@ -217,7 +217,7 @@ class Eval:
         from jumpyworld.loading import load_policy
 
         policy = load_policy(self.policy, domain.name, seed=self.policy_seed, warn=warn)
-        width = getattr(policy.policy, "observation_dim", domain.observation_dim)
+        width = policy.policy.observation_dim
         if width != domain.observation_dim:
             raise ConfigError(
                 f"--policy {self.policy}: its states have {width} values, those of {domain.name} "

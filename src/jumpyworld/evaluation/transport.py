@@ -80,7 +80,7 @@ def emds(
     Raises:
         JumpyError: a worker died.
     """
-    workers = min(workers or available_cores(), len(jobs))
+    workers = min(available_cores() if workers is None else workers, len(jobs))
     out = np.empty(len(jobs))
     progress(0, len(jobs))
     if workers <= 1:

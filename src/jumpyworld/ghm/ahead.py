@@ -10,7 +10,9 @@ Drawn within the step (``losses.regressions``), a gamma-bootstrap starts where t
 step takes two solves in a row and asks the policy twice; here one of each, of as many rows.
 
 Deviation: S+ comes from the target network of the step before. At the first step no row has jumped,
-and consistency rows are plain ones (beta = gamma).
+and consistency rows are plain ones (beta = gamma). So is a row whose jump went nowhere or whose
+policy has no finite action after it, without a word: ``jumps=now`` refuses such a step, which here
+would be refused in vain, as the rows that wait stay the same.
 """
 
 import dataclasses

@@ -27,10 +27,9 @@ from jumpyworld.ghm.config import FrameKind, Precision
 from jumpyworld.ghm.frame import Frame, make_frame
 from jumpyworld.ghm.losses import Metrics, one_step_target
 from jumpyworld.ghm.spec import GHMSpec
-from jumpyworld.nn import FieldNetwork, Normaliser, make_normaliser
+from jumpyworld.nn import FieldNetwork, Normaliser, cosine_rate, make_normaliser
 from jumpyworld.nn.film_unet import hidden_as
 from jumpyworld.nn.normaliser import NormaliserKind
-from jumpyworld.nn.schedule import cosine_rate
 
 
 @dataclass(frozen=True)
