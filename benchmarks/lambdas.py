@@ -23,6 +23,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,8 @@ def members_job(members: list[Named], dataset: data.Dataset, config: Any) -> Tra
     """Return a job whose seeds, in their order, are these members."""
     spec = policies.PolicySpec.from_arrays(dataset.observations, dataset.actions)
     left = iter(members)
+    if members[0][0] == "gctd3":  # the same fields, in the class that the algorithm asks for
+        config = gctd3.GCTD3Config(**dataclasses.asdict(config))
 
     def init(key) -> Member:
         # The loop asks for shapes first, with a key that has no value, then for each seed in turn.
@@ -125,19 +128,13 @@ def export(run: Path, step: int, members: list[Named], seed: int) -> list[Path]:
     return folders
 
 
-def evaluate(
-    run: Path, folders: list[Path], domain: str, episodes: int, seed: int
-) -> subprocess.Popen:
-    """Start one process that scores exported members in turn, on the CPU."""
-    jumpy, ends = [sys.executable, "-m", "jumpyworld.cli", "eval"], ["--out", str(run / "eval")]
-    fixed = ["--domain", domain, "--planner", "zero-shot", "--episodes", str(episodes)]
-    fixed += ["--seed", str(seed), *ends]
-    lines = [[*jumpy, "--policy", str(folder), *fixed] for folder in folders]
-    code = "import json, subprocess as s, sys; lines = json.loads(sys.argv[1])\n"
-    code += "sys.exit(any([s.run(line).returncode for line in lines]))"
+def evaluate(run: Path, folder: Path, domain: str, episodes: int, seed: int) -> bool:
+    """Score an exported member by a process of its own, on the CPU; return whether it could."""
+    command = [sys.executable, "-m", "jumpyworld.cli", "eval", "--policy", str(folder)]
+    command += ["--domain", domain, "--planner", "zero-shot", "--episodes", str(episodes)]
+    command += ["--seed", str(seed), "--out", str(run / "eval")]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", code, json.dumps(lines)]
-    return subprocess.Popen(command, env=environment, stdout=sys.stderr)
+    return subprocess.run(command, env=environment, stdout=sys.stderr).returncode == 0
 
 
 def main() -> None:
@@ -156,8 +153,6 @@ def main() -> None:
     members = [read_member(text) for text in a.members]
     config = gc1s.GC1SConfig.preset("paper", domains.get(a.domain).alias)
     config = with_changes(config, read_changes(tuple(a.set)), "--set")
-    if members[0][0] == "gctd3":
-        config = gctd3.GCTD3Config(**dataclasses.asdict(config))
     job = members_job(members, data.load(a.dataset), config)
     settings = TrainingConfig(
         steps=config.gradient_steps,
@@ -177,19 +172,26 @@ def main() -> None:
     running, scored, kept = [], set(), set(a.keep_steps)
 
     def score(step: int) -> None:
+        # A seed that is not finite is told by the loop itself, which keeps nothing then.
+        if step in scored or not runs.checkpoint_path(a.out, step).exists():
+            return
         scored.add(step)
-        folders = export(a.out, step, members, a.seed)
-        if a.episodes:
-            running.append(evaluate(a.out, folders, a.domain, a.episodes, a.eval_seed))
+        for folder in export(a.out, step, members, a.seed):
+            if a.episodes:
+                how = (a.out, folder, a.domain, a.episodes, a.eval_seed)
+                running.append(evaluations.submit(evaluate, *how))
 
-    result = train(
-        job, a.out, settings, progress=lambda done, total: score(done) if done in kept else None
-    )
-    print(f"{result.step} steps in {result.seconds:.0f} s, {result.status}", flush=True)
-    for step in sorted((kept | {result.step}) - scored):  # also what an earlier call was cut off in
-        if runs.checkpoint_path(a.out, step).exists():
+    # One after the other, so that rows stand in the order of steps; whatever comes of the training,
+    # they are waited for.
+    with ThreadPoolExecutor(1) as evaluations:
+        for step in sorted(kept):  # what an earlier call was cut off in
             score(step)
-    if any([process.wait() for process in running]):
+        result = train(
+            job, a.out, settings, progress=lambda done, _: score(done) if done in kept else None
+        )
+        print(f"{result.step} steps in {result.seconds:.0f} s, {result.status}", flush=True)
+        score(result.step)
+    if not all(evaluation.result() for evaluation in running):
         raise JumpyError("an evaluation failed; the same line takes it up again")
 
 

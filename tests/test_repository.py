@@ -74,6 +74,11 @@ def test_the_library_neither_prints_nor_reads_the_environment(path):
     assert "os.environ" not in text and "getenv" not in text
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT / "src")))
+def test_a_file_fits_in_the_head(path):
+    assert len(path.read_text().splitlines()) <= 400
+
+
 def test_no_machine_paths_and_no_large_files():
     listing = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -4,6 +4,9 @@ The command line prints these without a traceback and exits with status 2. Anyth
 escapes is a defect of ours and keeps its traceback.
 """
 
+from numbers import Integral, Real
+from typing import Any
+
 
 class JumpyError(Exception):
     """Base of every error that is the input's fault rather than ours."""
@@ -43,3 +46,16 @@ def data_error(source: object, text: str) -> DataError:
 def unwritable(path: object, error: OSError) -> DataError:
     """Build the DataError for a disk that refused."""
     return data_error(path, f"cannot be written ({error.strerror or error})")
+
+
+def brief(value: Any) -> str:
+    """Return how a value is written, on one line and cut short."""
+    words = " ".join(repr(value).split())
+    return words if len(words) <= 60 else f"{words[:60]}.."
+
+
+def check_whole(name: str, value: int, least: int) -> None:
+    """Raise ConfigError unless a setting is a whole number, at least so large."""
+    if not (isinstance(value, Integral) and value >= least):
+        told = value if isinstance(value, Real) else brief(value)  # '2' is no 2
+        raise ConfigError(f"{name}={told}: must be a whole number, at least {least}")

@@ -1,4 +1,6 @@
 import dataclasses
+import subprocess
+import sys
 
 import gymnasium
 import numpy as np
@@ -24,6 +26,13 @@ def test_lockstep_is_each_environment_by_itself(alias):
         np.testing.assert_array_equal(goals[i], np.float32(info["goal"]))
         alone = [observation, *(env.step(a[i])[0] for a in actions)]
         np.testing.assert_array_equal(np.float32(alone), [t[i] for t in together])
+
+
+@pytest.mark.parametrize("room", ["lockstep", "transport"])
+def test_worker_processes_need_no_jax(room):
+    """It would cost each of them 170 MB and most of a second."""
+    code = f"import jumpyworld.evaluation.{room}, sys; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_only_boxes_bound_actions():

@@ -71,6 +71,19 @@ def test_pairs_that_several_models_met_are_pooled_alike():
     assert ends(*(fidelity(seed, seed) for seed in range(4))) == pytest.approx((0.8, 1.2))
 
 
+def test_the_end_of_a_training_stands_for_its_earlier_checkpoints():
+    """In whichever order a run's checkpoints were measured; another recipe's row counts by place."""
+    half, whole, other = row(0, 0), row(0, 0, (9, 9, 9)), row(0, 0, (1, 1, 1))
+    half["trained"]["model"]["steps"] = 4
+    other["trained"]["model"] = {"recipe": "n", "steps": 2, "seed": 0}
+    for rows in ((half, whole), (whole, half), (other, whole, half)):
+        found = results.collect([Row(f"f:{i}", each) for i, each in enumerate(rows)])
+        assert [group.data for group in found.success[CELL].rows] == [whole]
+        assert len(found.others) == len(rows) - 1
+    found = results.collect([Row(f"f:{i}", each) for i, each in enumerate((whole, half, other))])
+    assert found.success[CELL].rows[0].data == other
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_pooled_interval_covers_the_difference(shared):
     """Three models against one policy, in the same episodes or each in its own."""

@@ -136,7 +136,7 @@ def test_fidelity_of_other_models_or_sizes_is_not_pooled():
         found = collected(*rows, last)
         assert found.accuracy[Cell.make("cube-2", "gcbc", None)].rows[0].data is last
         assert {why for why, _ in found.aside} == {
-            "fidelity of another recipe or size than the last row of its cell"
+            "fidelity of another recipe or size than the row that its cell shows"
         }
 
 

@@ -9,7 +9,14 @@ from jumpyworld.ghm import GHMConfig
 from jumpyworld.ghm.ahead import Jumped, regressions_ahead
 from jumpyworld.ghm.algorithm import init, sample_batch, step
 from jumpyworld.ghm.batch import sample_draws
-from jumpyworld.ghm.losses import gamma_bootstrap_target, mixture_weights, regressions
+from jumpyworld.ghm.losses import (
+    batch_condition,
+    beta_bootstrap_target,
+    gamma_bootstrap_target,
+    mixture_weights,
+    one_step_target,
+    regressions,
+)
 
 KEY = jax.random.key(3)
 
@@ -103,6 +110,26 @@ def test_a_row_goes_on_from_its_jump_under_its_own_policy(setting, ahead, others
     )  # fmt: skip
     np.testing.assert_allclose(terms[2].x, want.x, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(terms[2].velocity, want.velocity, rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_that_jumped_keeps_its_own_next_state_action_z_and_discount(
+    setting, ahead, others, recording
+):
+    """Paper: Eq. td-hc, first two terms, of the row that jumped and not of a fresh one."""
+    target, batch, draws, nothing = setting
+    policy, hc = recording(), ahead.layout.hc
+    *_, jumped = regressions_ahead(target, batch, draws, KEY, ahead, policy, nothing)
+    _, used, terms, _ = regressions_ahead(target, *others, KEY, ahead, policy, jumped)
+    held, new = jumped.batch, others[1]
+    condition = batch_condition(target, held.next_observations, jumped.a_next, held.z, jumped.beta)
+    second, _ = beta_bootstrap_target(
+        target, condition, new.x0_beta[:hc], used.t[:hc], new.x0_beta[:0], ahead
+    )
+    s_next = target.state_normaliser.normalise(held.next_observations)
+    first = one_step_target(s_next, new.x0_one_step[:hc], used.t[:hc])
+    for got, want in zip(terms[:2], (first, second), strict=True):
+        np.testing.assert_allclose(got.x[:hc], want.x, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(got.velocity[:hc], want.velocity, rtol=1e-4, atol=1e-5)
 
 
 def test_actions_after_a_jump_are_drawn_anew_each_step(setting, ahead, policy):
@@ -200,3 +227,20 @@ def test_the_target_gets_no_gradient(setting, ahead, policy):
 def test_what_does_not_go_with_it_is_named():
     with pytest.raises(ConfigError, match="bootstrap_grid"):
         GHMConfig(jumps="ahead", bootstrap_grid="through")
+
+
+@pytest.mark.parametrize("bad", [3e30, np.nan, np.inf])
+def test_nobody_is_asked_where_a_jump_went_out_of_every_range(
+    setting, ahead, others, recording, bad
+):
+    """A policy from outside would refuse such a state, in a step that could never be taken."""
+    target, batch, draws, nothing = setting
+    *_, jumped = regressions_ahead(target, batch, draws, KEY, ahead, recording(), nothing)
+    spoilt = eqx.tree_at(lambda j: j.s_plus, jumped, jumped.s_plus.at[1, 0].set(bad))
+    policy = recording()
+    regressions_ahead(target, *others, KEY, ahead, policy, spoilt)
+    ((states, z),) = policy.asked
+    asked = ahead.layout.conditional + 1  # instead, the fresh row in its place
+    np.testing.assert_array_equal(states[asked], others[0].next_observations[1])
+    np.testing.assert_array_equal(z[asked], others[0].z[1])
+    assert np.isfinite(states).all() and np.abs(states).max() < 1e6

@@ -96,7 +96,7 @@ class TrainCommand(abc.ABC):
             warn(f"--minutes {self.minutes:g}: {fall}, however many steps that is; set that too")
         elif self.steps is not None and self.steps < config.gradient_steps:
             share = 100 * (1 - self.steps / config.gradient_steps)
-            warn(f"--steps {self.steps}: {fall}, {share:.2g} % of it after the end; set that too")
+            warn(f"--steps {self.steps}: {fall}, {share:.0f} % of it after the end; set that too")
 
     def changed(self, config: C) -> C:
         """Return ``config`` with the fields that ``--set`` names."""

@@ -8,9 +8,8 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import ConfigError, brief, check_whole
 from jumpyworld.planning import AbstractPlanner, Actor, Plan, Task
-from jumpyworld.planning.inputs import brief, check_whole
 
 
 @dataclass(frozen=True)

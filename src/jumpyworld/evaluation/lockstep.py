@@ -25,9 +25,8 @@ import numpy as np
 
 from jumpyworld.domains import Domain
 from jumpyworld.domains.generate.parts import exit_with_parent
-from jumpyworld.errors import ConfigError, JumpyError
+from jumpyworld.errors import ConfigError, JumpyError, check_whole
 from jumpyworld.machine import available_cores
-from jumpyworld.planning.inputs import check_whole
 
 _SPAWN = multiprocessing.get_context("spawn")
 

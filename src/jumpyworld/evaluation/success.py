@@ -21,12 +21,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jumpyworld.domains import CubeDomain, Domain
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import ConfigError, check_whole
 from jumpyworld.evaluation.decisions import DecisionLog, Decisions, Trace
 from jumpyworld.evaluation.lockstep import Lockstep
 from jumpyworld.evaluation.stats import mean_of_tasks
 from jumpyworld.planning import AbstractPlanner, Plan, RewardName, ZeroShot, decide, goal_task
-from jumpyworld.planning.inputs import check_whole
 
 # Environments in memory at once. A maze takes 2 MB, a scene with cubes 160 MB.
 MAZES_AT_ONCE, CUBES_AT_ONCE = 512, 128

@@ -24,12 +24,13 @@ _ODE = {"solver": (None, "euler"), "ode_steps": (None, 20)}
 _OF_PRECEDENTS = {"precedents": None, "precedent_share": 0.9, "reward": "count"}
 
 
-def recipe(data: dict[str, Any], source: str) -> str:
+def recipe(data: dict[str, Any], source: str, *, with_steps: bool = True) -> str:
     """Return a hash of all that decides a row but seeds.
 
     Args:
         data: the row.
         source: where it stands, which is all that is known of a row that says nothing.
+        with_steps: whether checkpoints of one training are told apart.
     """
     config = _dict(data.get("config"))
     fidelity = data.get("kind") == "fidelity"
@@ -39,7 +40,10 @@ def recipe(data: dict[str, Any], source: str) -> str:
     prints = _prints(data)
     who: Any = source
     if trained:
-        who = {name: [each.get("recipe"), each.get("steps")] for name, each in _parts(trained)}
+        who = {
+            name: [each.get("recipe"), each.get("steps") if with_steps else None]
+            for name, each in _parts(trained)
+        }
     elif "policy" in prints:
         who = [prints.get(name) for name in ("policy", "model", "ghm")]
     elif "steps" in data:
@@ -51,6 +55,12 @@ def seeds(data: dict[str, Any]) -> str:
     """Return the seeds of a row: of its episodes and of all that was trained."""
     trained = {name: each.get("seed") for name, each in _parts(_dict(data.get("trained")))}
     return sha256_json([data.get("seed"), trained])
+
+
+def trained_steps(data: dict[str, Any]) -> int:
+    """Return for how many steps policy and model were trained together, as far as a row says."""
+    told = [each.get("steps") for _, each in _parts(_dict(data.get("trained")))]
+    return sum(steps for steps in told if isinstance(steps, int))
 
 
 def makers(data: dict[str, Any]) -> dict[str, Any]:

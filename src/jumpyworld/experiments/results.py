@@ -200,14 +200,16 @@ def collect(rows: Iterable[Row], files: int = 1) -> Collected:
     others: list[Measured] = []
     for cell, groups in _by_cell(kinds["success"], _success_cell, aside).items():
         found = [Measured(cell, _pool(group), tuple(group)) for group in groups]
-        success[cell] = ([each for each in found if not each.differs] or found)[-1]
+        usual = [each for each in found if not each.differs] or found
+        success[cell] = usual[_standing([each.rows for each in usual])]
         others += [each for each in found if each is not success[cell]]
     accuracy: dict[Cell, Accuracy] = {}
     asked = [row for row in kinds["fidelity"] if _is_the_papers(row.data)]
     for cell, groups in _by_cell(asked, _fidelity_cell, aside).items():
-        accuracy[cell] = _accuracy(cell, groups[-1])
-        why = "fidelity of another recipe or size than the last row of its cell"
-        aside += [(why, row) for group in groups[:-1] for row in group]
+        standing = groups.pop(_standing(groups))
+        accuracy[cell] = _accuracy(cell, standing)
+        why = "fidelity of another recipe or size than the row that its cell shows"
+        aside += [(why, row) for group in groups for row in group]
     fidelity, speed = tuple(kinds["fidelity"]), tuple(kinds["speed"])
     return Collected(success, tuple(others), accuracy, fidelity, speed, tuple(aside), files)
 
@@ -239,6 +241,13 @@ def _by_cell(rows: list[Row], cell_of, aside) -> dict[Cell, list[list[Row]]]:
             aside.append(("measured again later", group[seed]))
         group[seed] = row
     return {cell: [_in_order(group) for group in groups.values()] for cell, groups in cells.items()}
+
+
+def _standing(groups: Sequence[Sequence[Row]]) -> int:
+    """Return which group a cell shows: the last, or of checkpoints of its training the latest."""
+    names = [likeness.recipe(g[0].data, g[0].source, with_steps=False) for g in groups]
+    alike = [i for i, name in enumerate(names) if name == names[-1]]
+    return max(alike, key=lambda i: (likeness.trained_steps(groups[i][0].data), i))
 
 
 def _in_order(group: dict[str, Row]) -> list[Row]:

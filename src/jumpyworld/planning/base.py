@@ -26,14 +26,13 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import PlanError
+from jumpyworld.errors import PlanError, check_whole
 from jumpyworld.planning.estimate import in_turns
 from jumpyworld.planning.inputs import (
     as_floats,
     check_budget,
     check_hashable,
     check_interval,
-    check_whole,
     finite_actions,
     many_keys,
     one_key,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from jumpyworld.errors import ConfigError, PlanError
-from jumpyworld.planning.inputs import brief, check_size, check_whole
+from jumpyworld.errors import ConfigError, PlanError, brief, check_whole
+from jumpyworld.planning.inputs import check_sampler, check_size
 from jumpyworld.planning.plan import Memory
 from jumpyworld.planning.search import Elimination, Search, Uniform
 from jumpyworld.planning.tasks import Task
@@ -25,6 +25,12 @@ def check_horizons(horizons: Sequence[float], betas: Sequence[float], model: Any
                 f"{1 / (1 - trained):g} steps that the model was trained for "
                 f"(gamma_max={trained:g}); allow_extrapolation=True asks anyway"
             )
+
+
+def check_parts(ghm: Any, policy: Any) -> None:
+    """Raise ConfigError unless both can be asked for samples."""
+    check_sampler("ghm", ghm)
+    check_sampler("policy", policy)
 
 
 def check_search(search: Any) -> Search:

@@ -14,10 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import ConfigError, brief
 from jumpyworld.planning.estimate import Question
 from jumpyworld.planning.gsp import discounts_of_horizons
-from jumpyworld.planning.inputs import brief
 from jumpyworld.planning.proposals import AbstractProposal, check_proposal, draw_candidates
 
 

@@ -32,6 +32,7 @@ from jumpyworld.planning.budget import plan_within
 from jumpyworld.planning.checks import (
     check_horizons,
     check_memory,
+    check_parts,
     check_places,
     check_search,
     check_settings,
@@ -39,7 +40,6 @@ from jumpyworld.planning.checks import (
 )
 from jumpyworld.planning.estimate import Question, candidate_totals, draw_in_turns
 from jumpyworld.planning.gsp import Tail, discounts_of_horizons, gsp_weights
-from jumpyworld.planning.inputs import check_sampler
 from jumpyworld.planning.plan import Memory, Plan
 from jumpyworld.planning.precedents import Places
 from jumpyworld.planning.proposals import AbstractProposal, check_proposal, draw_candidates
@@ -173,8 +173,7 @@ class CompPlan(AbstractPlanner):
             ConfigError: a setting is wrong; the message names it and its value.
             PlanError: the model, policy or proposal cannot be hashed, and is no equinox Module.
         """
-        check_sampler("ghm", ghm)
-        check_sampler("policy", policy)
+        check_parts(ghm, policy)
         chosen_search = check_search(Uniform(256) if search is None else search)
         betas = discounts_of_horizons(horizons)
         weights = gsp_weights(betas, discount, tail)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import ConfigError, check_whole
 from jumpyworld.planning.compplan import CompPlan, MakeProposal
 from jumpyworld.planning.gsp import Tail, as_discount
-from jumpyworld.planning.inputs import check_whole
 from jumpyworld.planning.proposals import AbstractProposal
 from jumpyworld.planning.repertoire import SampleActions, SampleSuccessors
 

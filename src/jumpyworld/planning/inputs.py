@@ -8,7 +8,7 @@ in float32. Whatever is wrong is told in one line that names the argument.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from collections.abc import Callable
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import ConfigError, JumpyError, PlanError
+from jumpyworld.errors import ConfigError, JumpyError, PlanError, brief, check_whole
 from jumpyworld.policies.base import as_key
 
 T = TypeVar("T")
@@ -103,13 +103,6 @@ def check_interval(replan_every: int) -> None:
     check_whole("replan_every", replan_every, 1)
 
 
-def check_whole(name: str, value: int, least: int) -> None:
-    """Raise ConfigError unless a setting is a whole number, at least so large."""
-    if not (isinstance(value, Integral) and value >= least):
-        told = value if isinstance(value, Real) else brief(value)  # '2' is no 2
-        raise ConfigError(f"{name}={told}: must be a whole number, at least {least}")
-
-
 def check_size(name: str, value: int, least: int) -> None:
     """Raise ConfigError unless a setting is a whole number that compiled programs can count to."""
     check_whole(name, value, least)
@@ -183,12 +176,6 @@ def one_line(error: Exception) -> str:
     """Return an error's type and the first line of what it says."""
     lines = f"{error}".strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"
-
-
-def brief(value: Any) -> str:
-    """Return how a value is written, on one line and cut short."""
-    words = " ".join(repr(value).split())
-    return words if len(words) <= 60 else f"{words[:60]}.."
 
 
 def _require_finite(array: np.ndarray, subject: str, remark: str = "") -> None:

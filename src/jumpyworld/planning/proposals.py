@@ -29,9 +29,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jumpyworld.errors import ConfigError, PlanError
+from jumpyworld.errors import ConfigError, PlanError, brief
 from jumpyworld.planning.estimate import Question, draw_in_turns
-from jumpyworld.planning.inputs import TOO_MANY, answer_of, as_floats, brief
+from jumpyworld.planning.inputs import TOO_MANY, answer_of, as_floats
 from jumpyworld.planning.tasks import optional_floats, vector_goal
 
 

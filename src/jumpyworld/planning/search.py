@@ -23,9 +23,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import ConfigError, check_whole
 from jumpyworld.planning.estimate import Question, candidate_totals
-from jumpyworld.planning.inputs import check_size, check_whole
+from jumpyworld.planning.inputs import check_size
 
 Rounds = tuple[tuple[int, int], ...]
 """(count, samples) of each round."""
