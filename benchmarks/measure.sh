@@ -16,7 +16,8 @@
 #
 # PLANNERS are those of the stage eval (zero-shot compplan gpi). To try it out, EPISODES_OF_DATA,
 # POLICY_STEPS, POLICY_SET, STEPS, GHM_SET (instead of the domain's settings, hc_fraction among them), FIDELITY
-# (further options of `jumpy fidelity`), WORLD_STEPS, EPISODES, FEW (of the uniform search) and STATES make everything small.
+# (further options of `jumpy fidelity`), WORLD_STEPS, WORLD_SET (instead of a fall over its steps),
+# EPISODES, FEW (of the uniform search) and STATES make everything small.
 set -euo pipefail
 domain=${1:?usage: measure.sh DOMAIN STAGE...}
 shift
@@ -84,8 +85,8 @@ ghm() {
 
 world() { # ActionPlan's model of one step, and its row
   local steps=${WORLD_STEPS:-10000}
-  $jumpy train world-model --dataset "$here/data" --preset base --steps "$steps" --set "gradient_steps=$steps" \
-    --out "$here/world"
+  $jumpy train world-model --dataset "$here/data" --preset base --steps "$steps" \
+    --set ${WORLD_SET:-gradient_steps=$steps} --out "$here/world"
   evaluate actionplan --planner zero-shot actionplan --world-model "$here/world" --candidates 64
 }
 
