@@ -153,7 +153,13 @@ def main() -> None:
     members = [read_member(text) for text in a.members]
     config = gc1s.GC1SConfig.preset("paper", domains.get(a.domain).alias)
     config = with_changes(config, read_changes(tuple(a.set)), "--set")
-    job = members_job(members, data.load(a.dataset), config)
+    dataset, domain = data.load(a.dataset), domains.get(a.domain)
+    if dataset.observation_dim != domain.observation_dim:  # else told by an evaluation, hours later
+        told = f"--dataset {a.dataset}: its states have {dataset.observation_dim} values"
+        raise ConfigError(f"{told}, those of {domain.name} {domain.observation_dim}")
+    if a.eval_seed < 0 or (a.episodes is not None and a.episodes < 1):
+        raise ConfigError("--eval-seed must be at least 0, --episodes at least 1")
+    job = members_job(members, dataset, config)
     settings = TrainingConfig(
         steps=config.gradient_steps,
         minutes=a.minutes,
@@ -190,7 +196,8 @@ def main() -> None:
             job, a.out, settings, progress=lambda done, _: score(done) if done in kept else None
         )
         print(f"{result.step} steps in {result.seconds:.0f} s, {result.status}", flush=True)
-        score(result.step)
+        if result.status != "interrupted":  # whoever interrupts means to go on
+            score(result.step)
     if not all(evaluation.result() for evaluation in running):
         raise JumpyError("an evaluation failed; the same line takes it up again")
 

@@ -41,6 +41,13 @@ def test_a_bad_setting_is_one_line(words, message, data, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+def test_numbers_may_be_written_as_the_pages_write_them():
+    words = ("hc_fraction=.5", "critic_bias=-.25", "discount=0.9", "name=.x", "sizes=[1,2]")
+    assert read_changes(words) == {
+        "hc_fraction": 0.5, "critic_bias": -0.25, "discount": 0.9, "name": ".x", "sizes": [1, 2],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

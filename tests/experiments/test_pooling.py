@@ -72,7 +72,7 @@ def test_pairs_that_several_models_met_are_pooled_alike():
 
 
 def test_the_end_of_a_training_stands_for_its_earlier_checkpoints():
-    """In whichever order a run's checkpoints were measured; another recipe's row counts by place."""
+    """In whichever order its checkpoints were measured; another recipe's row counts by place."""
     half, whole, other = row(0, 0), row(0, 0, (9, 9, 9)), row(0, 0, (1, 1, 1))
     half["trained"]["model"]["steps"] = 4
     other["trained"]["model"] = {"recipe": "n", "steps": 2, "seed": 0}
@@ -82,6 +82,12 @@ def test_the_end_of_a_training_stands_for_its_earlier_checkpoints():
         assert len(found.others) == len(rows) - 1
     found = results.collect([Row(f"f:{i}", each) for i, each in enumerate((whole, half, other))])
     assert found.success[CELL].rows[0].data == other
+
+
+def test_what_was_added_to_a_recipe_is_told():
+    one = row(0, 0)
+    one["trained"]["policy"]["recipe"] = "0123456789abcdef+lambda=0.4"
+    assert likeness.training(one) == "policy 012345+lambda=0.4 9 steps, model m 9 steps"
 
 
 @pytest.mark.parametrize("shared", [True, False])

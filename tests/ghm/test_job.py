@@ -63,6 +63,16 @@ def test_targets_may_ask_a_policy_in_fewer_steps(dataset, config, change):
         change(config, policy_steps=0)
 
 
+def test_jumps_cannot_end_at_more_states_than_there_are(dataset, config, policy, change):
+    """A hundred million of them would not fit into memory, which is found out minutes later."""
+    many = dataset.num_states
+    ghm_job(dataset, policy, change(config, landings=many))
+    with pytest.raises(
+        ConfigError, match=f"landings={many + 1}: must be at most the data's {many}"
+    ):
+        ghm_job(dataset, policy, change(config, landings=many + 1))
+
+
 def test_a_job_may_start_from_a_trained_model(dataset, config, change, policy, make_model):
     trained = make_model(config, seed=3)
     job = ghm_job(dataset, policy, config, start=trained, start_fingerprint="abc")

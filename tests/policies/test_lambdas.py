@@ -25,7 +25,9 @@ def lambdas():
 
 
 @pytest.mark.parametrize(("name", "algorithm"), [("gc1s", gc1s), ("gctd3", gctd3)])
-def test_a_member_takes_the_steps_of_its_own_policy_and_lambda(lambdas, walks, quick, name, algorithm):
+def test_a_member_takes_the_steps_of_its_own_policy_and_lambda(
+    lambdas, walks, quick, name, algorithm
+):
     dataset, data, spec = walks
     config = gc1s.GC1SConfig.preset("debug", distill_coefficient=7.0)
     job = lambdas.members_job([(name, 0.3)], dataset, config)

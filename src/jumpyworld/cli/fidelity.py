@@ -27,8 +27,9 @@ class Fidelity:
     """Measure how right models are: exact EMD between their samples and real rollouts.
 
     Rollouts start in states of the validation split. The noise floor (two halves of the rollouts
-    against each other) is what a perfect model would score. Writes OUT/fidelity.jsonl, the samples
-    and a picture. Rollouts are kept: the same command again, or with another --ghm, reuses them.
+    against each other) bounds what a perfect model scores from above. Writes OUT/fidelity.jsonl,
+    the samples and a picture. Rollouts are kept: the same command again, or with another --ghm,
+    reuses them.
     """
 
     ghm: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()

@@ -6,6 +6,7 @@ would make ``jumpy --help`` wait for JAX; a test compares the two.
 
 import abc
 import dataclasses
+import re
 import sys
 import time
 from pathlib import Path
@@ -122,7 +123,9 @@ def read_changes(words: tuple[str, ...]) -> dict[str, Any]:
         if name in found:
             raise ConfigError(f"--set {name}: given twice")
         try:
-            found[name] = parse_json(text.encode(), Path("--set"))
+            # JSON has no .5, which people write.
+            plain = re.sub(r"^(-?)\.(?=\d)", r"\g<1>0.", text)
+            found[name] = parse_json(plain.encode(), Path("--set"))
         except CheckpointError:
             found[name] = text
     return found

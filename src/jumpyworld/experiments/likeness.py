@@ -103,11 +103,11 @@ def training(data: dict[str, Any]) -> str:
     words = []
     for name in ("policy", "model"):
         known = trained.get(name, {})
-        mark = known.get("recipe") or config.get(name)
+        mark, sign, added = str(known.get("recipe") or config.get(name) or "").partition("+")
         steps = known.get("steps") or data.get("steps" if name == "policy" else "model_steps")
-        if mark is not None or steps is not None:
+        if mark or steps is not None:
             many = f" {steps} steps" if steps is not None else ""
-            words.append(f"{name} {str(mark or '')[:6]}".rstrip() + many)
+            words.append(f"{name} {mark[:6]}{sign}{added}".rstrip() + many)
     return ", ".join(words)
 
 

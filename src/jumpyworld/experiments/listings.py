@@ -40,12 +40,14 @@ def others(found: Collected) -> str:
 
 
 def fidelity(found: Collected) -> str:
-    """List all fidelity rows."""
+    """List all fidelity rows that give figures by discount; others are counted as set aside."""
     lines = []
     for row in found.fidelity:
         data = row.data
+        if not data.get("rows"):
+            continue
         facts = []
-        for each in data.get("rows") or ():
+        for each in data["rows"]:
             floor = f"/{each['floor']:.2f}" if each.get("floor") is not None else ""
             facts.append(f"{each['gamma']:g}: {each['emd']:.2f}{floor}")
         words = [str(data.get(k, NONE)) for k in ("domain", "policy", "objective", "pairs", "seed")]

@@ -53,6 +53,10 @@ def ghm_job(
         # Where a jump ends in an end state the third term would ask for a future from there, and
         # no row of the data begins there.
         raise ConfigError(f"use_masks: needs hc_fraction=0 (td-flow), not {config.hc_fraction:g}")
+    if config.landings > dataset.num_states:
+        raise ConfigError(
+            f"landings={config.landings}: must be at most the data's {dataset.num_states} states"
+        )
     if config.policy_steps is not None:
         policy = in_fewer_steps(policy, config.policy_steps)
     one_hot = config.z_source == "one_hot"
