@@ -92,6 +92,11 @@ def test_info_prints_versions_devices_and_folders():
         (["data", "generate", "cube-1", "--episodes", "0"], "--episodes 0: must be at least 1"),
         (["data", "generate", "cube-1", "--workers", "0"], "--workers 0: must be at least 1"),
         (["data", "generate", "cube-1", "--seed", "-3"], "--seed -3: must not be negative"),
+        (
+            ["data", "generate", "cube-1", "--expert", "e.safetensors"],
+            "--expert e.safetensors: cube-1 has no ant",
+        ),
+        (["demo", "--fast", "--seed", "-3"], "--seed -3: must be a whole number, at least 0"),
     ],
 )
 def test_bad_input_is_one_line_and_a_status(words, message, tmp_path, capsys):
@@ -99,7 +104,7 @@ def test_bad_input_is_one_line_and_a_status(words, message, tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith("jumpy: error: ") and message in error
     assert error.count("\n") == 1
-    assert not list(tmp_path.glob("*/*.npz"))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -126,10 +131,23 @@ def test_version():
     assert jumpy("--version").stdout == f"jumpyworld {__version__}\n"
 
 
-def test_unwritable_folder_is_named(tmp_path, capsys):
+@pytest.mark.parametrize("words", [["data", "generate", "pointmaze-medium"], ["demo", "--fast"]])
+def test_unwritable_folder_is_named(words, tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    assert run(["data", "generate", "pointmaze-medium", "--out", str(tmp_path / "file")]) == 2
-    assert str(tmp_path / "file") in capsys.readouterr().err
+    assert run([*words, "--out", str(tmp_path / "file")]) == 2
+    error = capsys.readouterr().err
+    assert f"--out {tmp_path / 'file'}: cannot " in error and error.count("\n") == 1
+
+
+def test_what_does_not_fit_into_memory_is_told_in_a_line(monkeypatch, capsys):
+    def greedy(_):
+        raise MemoryError("Unable to allocate 9.9 TiB")
+
+    monkeypatch.setattr(cli, "parse", greedy)
+    assert run(["info"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("jumpy: error: not enough memory (Unable to allocate 9.9 TiB)")
+    assert said.count("\n") == 1
 
 
 def test_an_interruption_counts_from_the_first_word(monkeypatch, capsys):

@@ -247,7 +247,7 @@ def test_an_action_that_is_none_is_an_error_and_no_failure(run):
 @pytest.mark.parametrize(
     "asked", [{"episodes": 0}, {"tasks": (6,)}, {"tasks": ()}, {"tasks": (1, 1)},
               {"max_steps": 0}, {"replan_every": 0}, {"seed": -1}, {"seed": 0.5},
-              {"episodes": 2.5}, {"max_steps": 2.5}, {"replan_every": 1.5}],
+              {"episodes": 2.5}, {"max_steps": 2.5}, {"replan_every": 1.5}, {"record": -1}],
 )  # fmt: skip
 def test_numbers_out_of_range_are_refused(asked, run, policy):
     with pytest.raises(ConfigError, match=next(iter(asked))):

@@ -45,6 +45,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         print(f"jumpy: interrupted {error}".rstrip(), file=sys.stderr)
         return 130
+    except MemoryError as error:
+        said = " ".join(str(error).split()) or "no more to be had"
+        print(f"jumpy: error: not enough memory ({said}): ask for less at a time", file=sys.stderr)
+        return 2
     except BrokenPipeError:
         # The reader (``jumpy ... | head``) has gone: stop quietly, and keep Python from
         # complaining when it flushes at exit.

@@ -87,6 +87,7 @@ class Demo:
 
         began, seconds = time.monotonic(), {}
         stages, existed = self.stages(), self.folder.exists()
+        self._make_folder()
         earlier, resumed = self._earlier()
         self._keep(earlier, resumed)
         last = len(stages) + 1
@@ -109,6 +110,16 @@ class Demo:
         seconds[title] = round(time.monotonic() - clock, 1)
         seconds["in all"] = round(sum(seconds.values()), 1)
         self._finish(picture, seconds, resumed, time.monotonic() - began)
+
+    def _make_folder(self) -> None:
+        """Make the folder, or none for a seed that no stage would take."""
+        from jumpyworld.errors import check_whole, unwritable
+
+        check_whole("seed", self.seed, 0)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(self.folder, error) from error
 
     def _keep(self, seconds: dict[str, float], resumed: bool) -> None:
         """Write how long the stages took that have ended."""

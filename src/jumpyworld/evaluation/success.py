@@ -117,6 +117,7 @@ def evaluate(
     """
     task_ids = tuple(range(1, domain.num_tasks + 1) if tasks is None else tasks)
     _check(domain, task_ids, episodes, max_steps, replan_every, seed)
+    check_whole("record", record, 0)
     # Environments clip actions to their own bounds, whoever acts.
     planner = actor if isinstance(actor, AbstractPlanner) else ZeroShot(actor, action_limit=None)
     jobs = [(task, episode) for task in task_ids for episode in range(episodes)]

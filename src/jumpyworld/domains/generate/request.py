@@ -59,6 +59,8 @@ class Request:
 
             AntExpert.load(expert)  # an error here rather than in every worker
             versions["ant-expert"] = sha256_file(expert or DEFAULT_PATH)[:16]
+        elif expert is not None:
+            raise ConfigError(f"expert={expert}: {domain.alias} has no ant to control")
         return cls(domain.name, seed, episodes, standard.steps, standard.noise, versions)
 
     @property
