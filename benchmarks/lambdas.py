@@ -9,11 +9,12 @@ has the i-th policy and lambda, and seed SEED + i; what differs between members 
 same line continues a run that was stopped by its minutes or a signal; what a crash can cost is the
 way since the last of --keep-steps.
 
-At each of --keep-steps and at the end every member is exported to
+At each of --keep-steps and wherever the minutes end every member is exported to
 RUN/members/NAME-LAMBDA-SEED-STEP, a folder that `jumpy` takes as a policy and that names its own
 algorithm and lambda; RUN itself is a run of the first member's algorithm by its description. With
 --episodes each is evaluated too (so many episodes a task), by another process on the CPU, while
-training goes on; rows are added to RUN/eval/success.jsonl.
+training goes on; rows are added to RUN/eval/success.jsonl. What an interruption or a failure left
+out is evaluated by the next call of the same line.
 """
 
 import argparse
@@ -46,6 +47,7 @@ from jumpyworld.storage.schema import with_changes
 from jumpyworld.training import TrainingConfig, TrainingJob, train
 
 POLICIES = ("gc1s", "gctd3")
+MEMBERS = "members"
 Named = tuple[str, float]
 
 
@@ -111,7 +113,7 @@ def export(run: Path, step: int, members: list[Named], seed: int) -> list[Path]:
     """Write each member's policy under its own name and lambda; those already there stay."""
     folders = []
     for i, (name, value) in enumerate(members):
-        folder = run / "members" / f"{name}-{value!r}-seed{seed + i}-{step:09d}"
+        folder = run / MEMBERS / f"{name}-{value!r}-seed{seed + i}-{step:09d}"
         folders.append(folder)
         if folder.exists():
             continue
@@ -152,11 +154,16 @@ def main() -> None:
     a = parser.parse_args()
     members = [read_member(text) for text in a.members]
     config = gc1s.GC1SConfig.preset("paper", domains.get(a.domain).alias)
-    config = with_changes(config, read_changes(tuple(a.set)), "--set")
+    changes = read_changes(tuple(a.set))
+    if "distill_coefficient" in changes:
+        raise ConfigError("--set distill_coefficient: each member names its own, POLICY:LAMBDA")
+    config = with_changes(config, changes, "--set")
     dataset, domain = data.load(a.dataset), domains.get(a.domain)
     if dataset.observation_dim != domain.observation_dim:  # else told by an evaluation, hours later
         told = f"--dataset {a.dataset}: its states have {dataset.observation_dim} values"
         raise ConfigError(f"{told}, those of {domain.name} {domain.observation_dim}")
+    if dataset.domain not in (None, domain.name):
+        raise ConfigError(f"--dataset {a.dataset}: is of {dataset.domain}, not of {domain.name}")
     if a.eval_seed < 0 or (a.episodes is not None and a.episodes < 1):
         raise ConfigError("--eval-seed must be at least 0, --episodes at least 1")
     job = members_job(members, dataset, config)
@@ -175,30 +182,42 @@ def main() -> None:
         parser.error(f"{path} has other members")
     a.out.mkdir(parents=True, exist_ok=True)
     write_json(path, a.members)
-    running, scored, kept = [], set(), set(a.keep_steps)
+    running, kept = {}, set(a.keep_steps)
 
-    def score(step: int) -> None:
-        # A seed that is not finite is told by the loop itself, which keeps nothing then.
-        if step in scored or not runs.checkpoint_path(a.out, step).exists():
-            return
-        scored.add(step)
-        for folder in export(a.out, step, members, a.seed):
-            if a.episodes:
+    def score(folders: list[Path]) -> None:
+        for folder in folders:
+            if a.episodes and folder not in running:
                 how = (a.out, folder, a.domain, a.episodes, a.eval_seed)
-                running.append(evaluations.submit(evaluate, *how))
+                running[folder] = evaluations.submit(evaluate, *how)
 
-    # One after the other, so that rows stand in the order of steps; whatever comes of the training,
-    # they are waited for.
+    def score_step(step: int) -> None:
+        # A seed that is not finite is told by the loop itself, which keeps nothing then.
+        if runs.checkpoint_path(a.out, step).exists():
+            score(export(a.out, step, members, a.seed))
+
+    def reached(done: int, _: int | None) -> None:
+        if done in kept:
+            score_step(done)
+
+    # One after the other, so that rows stand in the order of steps; those that have begun are
+    # waited for, whatever comes of the training.
     with ThreadPoolExecutor(1) as evaluations:
-        for step in sorted(kept):  # what an earlier call was cut off in
-            score(step)
-        result = train(
-            job, a.out, settings, progress=lambda done, _: score(done) if done in kept else None
-        )
+        # What an earlier call was cut off in; a row that is there already is left as it is.
+        exported = (a.out / MEMBERS).glob("gc*")
+        score(sorted(exported, key=lambda folder: folder.name.rpartition("-")[2]))
+        for step in sorted(kept):
+            score_step(step)
+        try:
+            result = train(job, a.out, settings, progress=reached)
+        except BaseException:
+            evaluations.shutdown(cancel_futures=True)
+            raise
         print(f"{result.step} steps in {result.seconds:.0f} s, {result.status}", flush=True)
-        if result.status != "interrupted":  # whoever interrupts means to go on
-            score(result.step)
-    if not all(evaluation.result() for evaluation in running):
+        if result.status == "interrupted":  # whoever interrupts means to go on
+            evaluations.shutdown(cancel_futures=True)
+            sys.exit(130)
+        score_step(result.step)
+    if not all(evaluation.result() for evaluation in running.values()):
         raise JumpyError("an evaluation failed; the same line takes it up again")
 
 

@@ -8,6 +8,9 @@ import time
 from importlib import metadata
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jumpyworld import __version__, cli
@@ -139,15 +142,23 @@ def test_unwritable_folder_is_named(words, tmp_path, capsys):
     assert f"--out {tmp_path / 'file'}: cannot " in error and error.count("\n") == 1
 
 
-def test_what_does_not_fit_into_memory_is_told_in_a_line(monkeypatch, capsys):
-    def greedy(_):
-        raise MemoryError("Unable to allocate 9.9 TiB")
-
+@pytest.mark.parametrize(
+    "greedy", [lambda _: np.ones(2**50), lambda _: jax.block_until_ready(jnp.ones(2**46))]
+)
+def test_what_does_not_fit_into_memory_is_told_in_a_line(greedy, monkeypatch, capsys):
     monkeypatch.setattr(cli, "parse", greedy)
     assert run(["info"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("jumpy: error: not enough memory (Unable to allocate 9.9 TiB)")
-    assert said.count("\n") == 1
+    assert said.startswith("jumpy: error: not enough memory: ") and said.count("\n") == 1
+
+
+def test_other_errors_of_the_machine_stay_what_they_are(monkeypatch):
+    def broken(_):
+        raise RuntimeError("INTERNAL: a bug")
+
+    monkeypatch.setattr(cli, "parse", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        run(["info"])
 
 
 def test_an_interruption_counts_from_the_first_word(monkeypatch, capsys):

@@ -116,6 +116,7 @@ def test_the_learning_rate_falls_along_a_cosine(trained, data):
     ("change", "message"),
     [
         ({"width": 0}, "width=0"),
+        ({"gradient_steps": 0}, "gradient_steps=0"),
         ({"embed_dim": 7}, "embed_dim=7"),
         ({"target_rate": 2.0}, "at most"),
         ({"final_lr_fraction": 1.5}, "final_lr_fraction=1.5"),

@@ -1,14 +1,17 @@
 """``benchmarks/lambdas.py``: members of one training are what they would be alone."""
 
+import dataclasses
 import importlib.util
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
 import jumpyworld
-from jumpyworld.errors import ConfigError
+from jumpyworld.errors import ConfigError, JumpyError
 from jumpyworld.policies import gc1s, gctd3
 from jumpyworld.storage.trees import is_array
 from jumpyworld.training import TrainingConfig, train
@@ -49,13 +52,69 @@ def test_each_member_is_exported_under_its_own_name(lambdas, walks, tmp_path):
     train(job, tmp_path, TrainingConfig(steps=2, num_seeds=2, seed=5))
     folders = lambdas.export(tmp_path, 2, members, 5)
     assert [x.name for x in folders] == ["gc1s-0.1-seed5-000000002", "gctd3-0.4-seed6-000000002"]
-    state = walks[0].observations[0]
+    state, key = walks[0].observations[0], jax.random.key(0)
     first, second = (jumpyworld.load(folder) for folder in folders)
-    key = jax.random.key(0)
     assert np.any(first.sample(key, state, state) != second.sample(key, state, state))
-    documents = [lambdas.checkpoint.read(folder)[0] for folder in folders]
-    told = [(x["kind"], x["config"]["distill_coefficient"], x["seeds"]) for x in documents]
+    read = [lambdas.checkpoint.read(folder) for folder in folders]
+    told = [(x["kind"], x["config"]["distill_coefficient"], x["seeds"]) for x, _ in read]
     assert told == [("gc1s", 0.1, [5]), ("gctd3", 0.4, [6])]
+    for seed, (_, arrays) in zip((5, 6), read, strict=True):
+        own = lambdas.checkpoint.read(lambdas.runs.checkpoint_path(tmp_path, 2), seed)[1]
+        assert arrays.keys() == own.keys()
+        assert all(np.array_equal(arrays[name], own[name]) for name in own)
+
+
+@pytest.fixture
+def command(lambdas, walks, tmp_path, monkeypatch):
+    """The whole script on a handful of rows; what it asks to be evaluated is written down."""
+    dataset = dataclasses.replace(walks[0], domain="here")
+    domain = SimpleNamespace(
+        name="here", alias="antmaze-medium", observation_dim=dataset.observation_dim
+    )
+    monkeypatch.setattr(lambdas.data, "load", lambda _: dataset)
+    monkeypatch.setattr(lambdas.domains, "get", lambda _: domain)
+    settings = ["gradient_steps=4", "batch_size=8", "hidden=[8]", "flow_steps=2"]
+
+    def run(good, *words, more=(), train=lambdas.train):
+        asked = []
+
+        def evaluate(run, folder, *_):
+            asked.append(folder.name)
+            return good(folder.name)
+
+        monkeypatch.setattr(lambdas, "evaluate", evaluate)
+        monkeypatch.setattr(lambdas, "train", train)
+        line = ["lambdas.py", "gc1s:0.1", "gctd3:0.4", "--dataset", "D", "--domain", "here"]
+        line += ["--out", str(tmp_path / "run"), "--minutes", "9", "--episodes", "1", *words]
+        monkeypatch.setattr(lambdas.sys, "argv", [*line, "--set", *settings, *more])
+        try:
+            lambdas.main()
+        finally:
+            told.append(asked)
+
+    told = []
+    return run, told
+
+
+def test_every_member_is_scored_and_what_failed_is_taken_up_again(lambdas, command):
+    run, told = command
+    with pytest.raises(JumpyError, match="an evaluation failed"):
+        run(lambda name: name != "gctd3-0.4-seed1-000000002", "--keep-steps", "2")
+    names = [
+        f"{x}-00000000{step}" for step in (2, 4) for x in ("gc1s-0.1-seed0", "gctd3-0.4-seed1")
+    ]
+    assert told == [names]
+    run(lambda _: True)  # its minutes had ended at step 2, say: no line names that one
+    assert sorted(told[1]) == sorted(names)
+
+    def interrupted(*_, **__):
+        return SimpleNamespace(step=4, seconds=0.0, status="interrupted")
+
+    with pytest.raises(SystemExit, match="130"):
+        run(lambda _: time.sleep(0.3) or True, train=interrupted)
+    assert len(told[2]) == 1
+    with pytest.raises(ConfigError, match="each member names its own"):
+        run(lambda _: True, more=["distill_coefficient=2"])
 
 
 @pytest.mark.parametrize("text", ["crl:0.1", "gc1s", "gc1s:-1", "gctd3:inf"])

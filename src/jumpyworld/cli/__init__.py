@@ -45,9 +45,12 @@ def run(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         print(f"jumpy: interrupted {error}".rstrip(), file=sys.stderr)
         return 130
-    except MemoryError as error:
-        said = " ".join(str(error).split()) or "no more to be had"
-        print(f"jumpy: error: not enough memory ({said}): ask for less at a time", file=sys.stderr)
+    except (MemoryError, RuntimeError) as error:
+        said = " ".join(str(error).split())[:300]
+        # The second is what JAX, which nobody imports for this, says of a device's memory.
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in said:
+            raise
+        print(f"jumpy: error: not enough memory: {said or 'ask for less'}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader (``jumpy ... | head``) has gone: stop quietly, and keep Python from

@@ -84,10 +84,11 @@ class Demo:
     def run(self) -> None:
         """Run stage after stage, draw the picture, write the summary."""
         from jumpyworld.cli import parse
+        from jumpyworld.errors import check_whole
 
         began, seconds = time.monotonic(), {}
         stages, existed = self.stages(), self.folder.exists()
-        self._make_folder()
+        check_whole("seed", self.seed, 0)
         earlier, resumed = self._earlier()
         self._keep(earlier, resumed)
         last = len(stages) + 1
@@ -111,22 +112,19 @@ class Demo:
         seconds["in all"] = round(sum(seconds.values()), 1)
         self._finish(picture, seconds, resumed, time.monotonic() - began)
 
-    def _make_folder(self) -> None:
-        """Make the folder, or none for a seed that no stage would take."""
-        from jumpyworld.errors import check_whole, unwritable
-
-        check_whole("seed", self.seed, 0)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(self.folder, error) from error
-
     def _keep(self, seconds: dict[str, float], resumed: bool) -> None:
         """Write how long the stages took that have ended."""
+        self._write(SECONDS, {**self._which(), "seconds": seconds, "resumed": resumed})
+
+    def _write(self, name: str, value: dict[str, Any]) -> None:
+        """Write a file of the demo's own."""
+        from jumpyworld.errors import unwritable
         from jumpyworld.storage.files import write_json
 
-        kept = {**self._which(), "seconds": seconds, "resumed": resumed}
-        write_json(self.folder / SECONDS, kept)
+        try:
+            write_json(self.folder / name, value)
+        except OSError as error:
+            raise unwritable(self.folder, error) from error
 
     def _earlier(self) -> tuple[dict[str, float], bool]:
         """Return how long the stages took that earlier starts ended; was any start continued?
@@ -215,7 +213,6 @@ class Demo:
         """Write the summary, and say where everything is."""
         from jumpyworld.cli.provenance import provenance
         from jumpyworld.evaluation.planned import Results
-        from jumpyworld.storage.files import write_json
 
         rows = {row["planner"]: row for row in Results(self.folder / "eval").rows.values()}
         summary: dict[str, Any] = {
@@ -232,7 +229,7 @@ class Demo:
             "picture": picture,
             **provenance(),
         }
-        write_json(self.folder / "summary.json", summary)
+        self._write("summary.json", summary)
         for note in picture["notes"]:
             print(f"in the picture, {note}")
         print(f"\npicture: {self.folder / PICTURE}\nsummary: {self.folder / 'summary.json'}")

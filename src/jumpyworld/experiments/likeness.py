@@ -30,7 +30,8 @@ def recipe(data: dict[str, Any], source: str, *, with_steps: bool = True) -> str
     Args:
         data: the row.
         source: where it stands, which is all that is known of a row that says nothing.
-        with_steps: whether checkpoints of one training are told apart.
+        with_steps: whether checkpoints of one training are told apart: of the model's where there
+            is one, since those of its policy would be other policies; else of the policy's.
     """
     config = _dict(data.get("config"))
     fidelity = data.get("kind") == "fidelity"
@@ -40,8 +41,9 @@ def recipe(data: dict[str, Any], source: str, *, with_steps: bool = True) -> str
     prints = _prints(data)
     who: Any = source
     if trained:
+        last = "model" if "model" in trained else "policy"
         who = {
-            name: [each.get("recipe"), each.get("steps") if with_steps else None]
+            name: [each.get("recipe"), each.get("steps") if with_steps or name != last else None]
             for name, each in _parts(trained)
         }
     elif "policy" in prints:

@@ -299,7 +299,7 @@ def _pool(rows: list[Row]) -> dict[int, tuple[int, int]]:
 
 def _is_the_papers(data: dict[str, Any]) -> bool:
     """Whether a fidelity row has the paper's kind of pairs and its discount; others are listed."""
-    if data.get("rows") is None:
+    if not data.get("rows"):
         return True  # to be set aside with its reason
     return data.get("pairs") == PAPER_PAIRS and any(
         math.isclose(each["gamma"], PAPER_GAMMA) for each in data["rows"]
@@ -313,7 +313,7 @@ def _fidelity_cell(data: dict[str, Any]) -> Cell:
 
 def _at_gamma(data: dict[str, Any], gamma: float) -> tuple[float, float | None, float | None]:
     """Return EMD, half width of its interval and floor; older rows give a half width alone."""
-    if data.get("rows") is None:
+    if not data.get("rows"):
         raise KeyError("rows")
     for each in data["rows"]:
         if math.isclose(each["gamma"], gamma):

@@ -74,7 +74,8 @@ class WorldModelConfig:
     gradient_steps: int = 3_000_000
 
     def __post_init__(self):
-        for name in ("width", "stages", "eval_steps", "unroll", "batch_size"):
+        whole = ("width", "stages", "eval_steps", "unroll", "batch_size", "gradient_steps")
+        for name in whole:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: must be at least 1")
         for name in ("embed_scale", "data_scale", "learning_rate", "target_rate"):
