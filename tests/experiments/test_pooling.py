@@ -88,6 +88,13 @@ def test_the_end_of_a_training_stands_for_its_earlier_checkpoints():
         assert found.success[CELL].rows[0].data == rows[2]
 
 
+@pytest.mark.parametrize("figures", [None, []])
+def test_a_fidelity_row_without_figures_is_set_aside(figures):
+    head = {"kind": "fidelity", "domain": "cube-2", "policy": "gcbc", "objective": "td-hc"}
+    found = results.collect([Row("f:1", {**head, "pairs": "random", "seed": 0, "rows": figures})])
+    assert not found.accuracy and [each.source for _, each in found.aside] == ["f:1"]
+
+
 def test_what_was_added_to_a_recipe_is_told():
     one = row(0, 0)
     one["trained"]["policy"]["recipe"] = "0123456789abcdef+lambda=0.4"
