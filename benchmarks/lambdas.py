@@ -1,16 +1,17 @@
 """Train GC-1S and GC-TD3 with several values of lambda at once, under vmap, and score each.
 
-    python benchmarks/lambdas.py gc1s:0.7 gc1s:1 gctd3:0.7 gctd3:1 --dataset DIR --domain cube-1 \
-        --out RUN --minutes 9 --keep-steps 100000 200000 --episodes 20
+    python benchmarks/lambdas.py gc1s:0.7 gc1s:1 gctd3:0.7 gctd3:0.7,target_rate=0.05 --dataset DIR \
+        --domain cube-1 --out RUN --minutes 9 --keep-steps 100000 200000 --episodes 20
 
 These networks are so small that a GPU mostly waits for the next kernel, and the two policies differ
 in one thing, the action A' that a target rests on. So they are members of one training: member i
-has the i-th policy and lambda, and seed SEED + i; what differs between members is all three. The
+has the i-th policy, lambda and, where it names them, ``target_rate`` and ``normalise``, and seed
+SEED + i. The
 same line continues a run that was stopped by its minutes or a signal; what a crash can cost is the
 way since the last of --keep-steps.
 
 At each of --keep-steps and wherever the minutes end every member is exported to
-RUN/members/NAME-LAMBDA-SEED-STEP, a folder that `jumpy` takes as a policy and that names its own
+RUN/members/NAME-LAMBDA-...-SEED-STEP, a folder that `jumpy` takes as a policy and that names its own
 algorithm and lambda; RUN itself is a run of the first member's algorithm by its description. With
 --episodes each is evaluated too (so many episodes a task), by another process on the CPU, while
 training goes on; rows are added to RUN/eval/success.jsonl. What an interruption or a failure left
@@ -48,60 +49,85 @@ from jumpyworld.training import TrainingConfig, TrainingJob, train
 
 POLICIES = ("gc1s", "gctd3")
 MEMBERS = "members"
-Named = tuple[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """What a member is called and has of its own."""
+
+    policy: str
+    changes: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Return NAME-LAMBDA and what else it has of its own, as a file may be called."""
+        value, *others = self.changes.items()
+        return "-".join([self.policy, repr(value[1]), *(f"{x}-{y}" for x, y in others)])
 
 
 class Member(eqx.Module):
-    """A training with a policy and a lambda of its own."""
+    """A training with a policy, a lambda and a rate of its own."""
 
     bootstraps_on_itself: Bool[Array, ""]
     coefficient: Float[Array, ""]
+    target_rate: Float[Array, ""]
     state: gctd3.TDState
 
 
 def read_member(text: str) -> Named:
-    """Return policy and lambda of POLICY:LAMBDA."""
-    name, _, value = text.partition(":")
+    """Return what POLICY:LAMBDA[,target_rate=RATE][,normalise=KIND] names."""
+    name, _, rest = text.partition(":")
+    value, *words = rest.split(",")
     try:
         coefficient = float(value)
     except ValueError:
         coefficient = -1.0
     if name not in POLICIES or not 0 <= coefficient < float("inf"):
         raise ConfigError(f"member {text!r}: must be gc1s:LAMBDA or gctd3:LAMBDA, at least 0")
-    return name, coefficient
+    others = read_changes(tuple(words))
+    if others.keys() - {"target_rate", "normalise"}:
+        raise ConfigError(f"member {text!r}: may name target_rate and normalise alone")
+    return Named(name, {"distill_coefficient": coefficient, **others})
 
 
-def with_lambda(config: Any, coefficient: Any) -> Any:
-    """Return settings whose lambda may be traced, which the class itself would refuse."""
+def with_traced(config: Any, **values: Any) -> Any:
+    """Return settings some of which may be traced, which the class itself would refuse."""
     config = copy.copy(config)
-    object.__setattr__(config, "distill_coefficient", coefficient)
+    for name, value in values.items():
+        object.__setattr__(config, name, value)
     return config
 
 
 def members_job(members: list[Named], dataset: data.Dataset, config: Any) -> TrainingJob:
     """Return a job whose seeds, in their order, are these members."""
     spec = policies.PolicySpec.from_arrays(dataset.observations, dataset.actions)
-    left = iter(members)
-    if members[0][0] == "gctd3":  # the same fields, in the class that the algorithm asks for
+    if members[0].policy == "gctd3":  # the same fields, in the class that the algorithm asks for
         config = gctd3.GCTD3Config(**dataclasses.asdict(config))
+    own = [with_changes(config, member.changes, f"member {member.label}") for member in members]
+    left = iter(zip(members, own, strict=True))
 
     def init(key) -> Member:
         # The loop asks for shapes first, with a key that has no value, then for each seed in turn.
-        name, value = members[0] if isinstance(key, jax.core.Tracer) else next(left)
-        state = gctd3.init(key, config, spec)
-        return Member(jnp.asarray(name == "gctd3"), jnp.asarray(value, jnp.float32), state)
+        traced = isinstance(key, jax.core.Tracer)
+        member, mine = (members[0], own[0]) if traced else next(left)
+        # What the updates read of a member's own settings; its units are inside its state.
+        numbers = (mine.distill_coefficient, mine.target_rate)
+        values = [jnp.asarray(x, jnp.float32) for x in numbers]
+        return Member(jnp.asarray(member.policy == "gctd3"), *values, gctd3.init(key, mine, spec))
 
     def step(member: Member, rows: Any, key) -> tuple[Member, Any]:
         def next_actions(*arguments):
-            own, logged = gctd3.own_actions(*arguments), gc1s.dataset_actions(*arguments)
-            return jnp.where(member.bootstraps_on_itself, own, logged)
+            drawn, logged = gctd3.own_actions(*arguments), gc1s.dataset_actions(*arguments)
+            return jnp.where(member.bootstraps_on_itself, drawn, logged)
 
-        settings = with_lambda(config, member.coefficient)
+        settings = with_traced(
+            config, distill_coefficient=member.coefficient, target_rate=member.target_rate
+        )
         state, metrics = gctd3.update(member.state, rows, key, settings, next_actions)
         return eqx.tree_at(lambda m: m.state, member, state), metrics
 
     return dataclasses.replace(
-        policy_job(members[0][0], dataset, config),
+        policy_job(members[0].policy, dataset, config),
         init=init,
         step=step,
         inference_model=lambda member: gctd3.inference_model(member.state),
@@ -110,19 +136,19 @@ def members_job(members: list[Named], dataset: data.Dataset, config: Any) -> Tra
 
 
 def export(run: Path, step: int, members: list[Named], seed: int) -> list[Path]:
-    """Write each member's policy under its own name and lambda; those already there stay."""
+    """Write each member's policy under its own name and settings; those already there stay."""
     folders = []
-    for i, (name, value) in enumerate(members):
-        folder = run / MEMBERS / f"{name}-{value!r}-seed{seed + i}-{step:09d}"
+    for i, member in enumerate(members):
+        folder = run / MEMBERS / f"{member.label}-seed{seed + i}-{step:09d}"
         folders.append(folder)
         if folder.exists():
             continue
         document, arrays = checkpoint.read(runs.checkpoint_path(run, step), seed + i)
-        config = {**document["config"], "distill_coefficient": value}
+        config = {**document["config"], **member.changes}
         folder.parent.mkdir(exist_ok=True)
         checkpoint.save_export(
             folder,
-            {**document, "kind": name, "config": config, "seeds": [seed + i]},
+            {**document, "kind": member.policy, "config": config, "seeds": [seed + i]},
             step=step,
             shards=[arrays],
             dtypes={key: array.dtype.name for key, array in arrays.items()},
@@ -141,7 +167,7 @@ def evaluate(run: Path, folder: Path, domain: str, episodes: int, seed: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("members", nargs="+", help="POLICY:LAMBDA")
+    parser.add_argument("members", nargs="+", help="POLICY:LAMBDA[,FIELD=VALUE...]")
     parser.add_argument("--dataset", type=Path, required=True)
     parser.add_argument("--domain", required=True)
     parser.add_argument("--out", type=Path, required=True)

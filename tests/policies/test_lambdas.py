@@ -33,11 +33,13 @@ def test_a_member_takes_the_steps_of_its_own_policy_and_lambda(
 ):
     dataset, data, spec = walks
     config = gc1s.GC1SConfig.preset("debug", distill_coefficient=7.0)
-    job = lambdas.members_job([(name, 0.3)], dataset, config)
+    own = {"target_rate": 0.05, "normalise": "standard"}
+    member = lambdas.read_member(f"{name}:0.3,target_rate=0.05,normalise=standard")
+    job = lambdas.members_job([member], dataset, config)
     key, step_key = jax.random.key(1), jax.random.key(2)
     member, _ = quick(lambda m, k: job.step(m, job.data, k))(job.init(key), step_key)
     alone = {"gc1s": gc1s.GC1SConfig, "gctd3": gctd3.GCTD3Config}[name]
-    alone = alone.preset("debug", distill_coefficient=0.3)
+    alone = alone.preset("debug", distill_coefficient=0.3, **own)
     initial = algorithm.init(key, alone, spec)
     want, _ = quick(lambda s, k: algorithm.step(s, data, k, alone))(initial, step_key)
     for got, wanted in zip(jax.tree.leaves(member.state), jax.tree.leaves(want), strict=True):
@@ -46,18 +48,20 @@ def test_a_member_takes_the_steps_of_its_own_policy_and_lambda(
 
 
 def test_each_member_is_exported_under_its_own_name(lambdas, walks, tmp_path):
-    members = [("gc1s", 0.1), ("gctd3", 0.4)]
+    members = [lambdas.read_member(x) for x in ("gc1s:0.1", "gctd3:0.4,normalise=standard")]
     config = gc1s.GC1SConfig.preset("debug")
     job = lambdas.members_job(members, walks[0], config)
     train(job, tmp_path, TrainingConfig(steps=2, num_seeds=2, seed=5))
     folders = lambdas.export(tmp_path, 2, members, 5)
-    assert [x.name for x in folders] == ["gc1s-0.1-seed5-000000002", "gctd3-0.4-seed6-000000002"]
+    names = ["gc1s-0.1-seed5-000000002", "gctd3-0.4-normalise-standard-seed6-000000002"]
+    assert [x.name for x in folders] == names
     state, key = walks[0].observations[0], jax.random.key(0)
     first, second = (jumpyworld.load(folder) for folder in folders)
     assert np.any(first.sample(key, state, state) != second.sample(key, state, state))
     read = [lambdas.checkpoint.read(folder) for folder in folders]
-    told = [(x["kind"], x["config"]["distill_coefficient"], x["seeds"]) for x, _ in read]
-    assert told == [("gc1s", 0.1, [5]), ("gctd3", 0.4, [6])]
+    own = ("distill_coefficient", "normalise")
+    told = [(x["kind"], *(x["config"][field] for field in own), x["seeds"]) for x, _ in read]
+    assert told == [("gc1s", 0.1, "none", [5]), ("gctd3", 0.4, "standard", [6])]
     for seed, (_, arrays) in zip((5, 6), read, strict=True):
         own = lambdas.checkpoint.read(lambdas.runs.checkpoint_path(tmp_path, 2), seed)[1]
         assert arrays.keys() == own.keys()
@@ -121,3 +125,8 @@ def test_every_member_is_scored_and_what_failed_is_taken_up_again(lambdas, comma
 def test_what_is_no_member_is_refused(lambdas, text):
     with pytest.raises(ConfigError, match=f"member '{text}': must be gc1s:LAMBDA"):
         lambdas.read_member(text)
+
+
+def test_a_member_names_only_what_differs_under_vmap(lambdas):
+    with pytest.raises(ConfigError, match="may name target_rate and normalise alone"):
+        lambdas.read_member("gc1s:0.1,discount=0.9")
