@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 
 from jumpyworld.errors import ConfigError
-from jumpyworld.ghm import GeometricHorizonModel, GHMSpec, inference_model, init, step
+from jumpyworld.ghm import (
+    GeometricHorizonModel,
+    GHMSpec,
+    WorldModelConfig,
+    inference_model,
+    init,
+    step,
+    world_model,
+)
 from jumpyworld.ghm.algorithm import optimiser, sample_batch, target_rate, trajectory_futures
 from jumpyworld.ghm.batch import sample_draws
 from jumpyworld.ghm.losses import matching_loss, regressions
@@ -131,8 +139,32 @@ def test_the_learning_rate_follows_a_cosine_only_where_asked(config, change):
     decay = change(config, learning_rate=0.1, final_lr_fraction=0.2, gradient_steps=4)
     want = 0.1 * (0.2 + 0.8 * (1 + np.cos(np.pi * np.minimum(np.arange(7), 4) / 4)) / 2)
     np.testing.assert_allclose(updates(decay, 7), -want, rtol=1e-4)
-    clipped = updates(change(config, grad_clip=1e-3, weight_decay=0.5, learning_rate=0.1), 1)
-    np.testing.assert_allclose(clipped, -0.1 * 1.5, rtol=1e-3)
+    decayed = updates(change(config, weight_decay=0.5, learning_rate=0.1), 1)
+    np.testing.assert_allclose(decayed, -0.1 * 1.5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["ghm", "world model"])
+def test_a_spike_reaches_adam_as_a_multiple_of_what_is_usual_only_where_asked(
+    config, change, kind
+):
+    def updates(sizes, ratio):
+        if kind == "ghm":
+            transform = optimiser(change(config, grad_clip=ratio))
+        else:
+            transform = world_model.optimiser(WorldModelConfig.preset("debug", grad_clip=ratio))
+        state, out = transform.init({"w": jnp.ones(3)}), []
+        with jax.numpy_dtype_promotion("standard"):
+            for size in sizes:
+                update, state = transform.update({"w": jnp.full(3, size)}, state)
+                out.append(np.asarray(update["w"]))
+        return np.asarray(out)
+
+    spike, usual = [1.0, 500.0, 1.0, 1.0], [1.0, 4.0, 1.0, 1.0]
+    np.testing.assert_allclose(updates(spike, 4.0), updates(usual, 0.0), rtol=1e-4)
+    assert np.abs(updates(spike, 0.0) - updates(usual, 0.0)).max() > 1e-4
+    for bad in (1.0, -1.0, 0.5):
+        with pytest.raises(ConfigError, match=f"grad_clip={bad}: must be above 1, or 0"):
+            updates(spike, bad)
 
 
 def test_the_target_slows_down_along_a_power_law_only_where_asked(config, change):

@@ -30,7 +30,7 @@ from jumpyworld.ghm.hindsight import spans, times_on_the_way
 from jumpyworld.ghm.losses import Metrics, regression_loss
 from jumpyworld.ghm.model import GeometricHorizonModel
 from jumpyworld.ghm.spec import GHMSpec
-from jumpyworld.nn import cosine_rate
+from jumpyworld.nn import clip_to_typical, cosine_rate
 from jumpyworld.storage.schema import brief, from_json
 from jumpyworld.storage.trees import from_arrays
 
@@ -55,7 +55,7 @@ class GHMState(eqx.Module):
 
 def optimiser(config: GHMConfig) -> optax.GradientTransformation:
     """Return Adam with the paper's settings, and the options it leaves off."""
-    parts = [optax.clip_by_global_norm(config.grad_clip)] if config.grad_clip > 0 else []
+    parts = [clip_to_typical(config.grad_clip)] if config.grad_clip > 0 else []
     parts.append(optax.scale_by_adam(eps=config.adam_eps))
     if config.weight_decay > 0:
         parts.append(optax.add_decayed_weights(config.weight_decay))

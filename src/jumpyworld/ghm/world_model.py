@@ -27,7 +27,13 @@ from jumpyworld.ghm.config import FrameKind, Precision
 from jumpyworld.ghm.frame import Frame, make_frame
 from jumpyworld.ghm.losses import Metrics, one_step_target
 from jumpyworld.ghm.spec import GHMSpec
-from jumpyworld.nn import FieldNetwork, Normaliser, cosine_rate, make_normaliser
+from jumpyworld.nn import (
+    FieldNetwork,
+    Normaliser,
+    clip_to_typical,
+    cosine_rate,
+    make_normaliser,
+)
 from jumpyworld.nn.film_unet import hidden_as
 from jumpyworld.nn.normaliser import NormaliserKind
 
@@ -52,6 +58,8 @@ class WorldModelConfig:
         learning_rate: Adam's.
         final_lr_fraction: learning rate after ``gradient_steps`` over the first one, reached along
             a cosine; 1 keeps it constant.
+        grad_clip: largest gradient norm, in units of the typical one of the steps before (see
+            ``nn.clip``), above 1; 0 for none.
         target_rate: share of the online weights that enters the average each step.
         gradient_steps: length of a full run.
     """
@@ -70,6 +78,7 @@ class WorldModelConfig:
     batch_size: int = 256
     learning_rate: float = 1e-4
     final_lr_fraction: float = 1.0
+    grad_clip: float = 0.0
     target_rate: float = 5e-4
     gradient_steps: int = 3_000_000
 
@@ -85,6 +94,8 @@ class WorldModelConfig:
             raise ConfigError(f"embed_dim={self.embed_dim}: must be even, above 0")
         if self.target_rate > 1:
             raise ConfigError(f"target_rate={self.target_rate}: must be at most 1")
+        if self.grad_clip != 0 and not self.grad_clip > 1:
+            raise ConfigError(f"grad_clip={self.grad_clip}: must be above 1, or 0")
         if not 0 <= self.final_lr_fraction <= 1:
             raise ConfigError(f"final_lr_fraction={self.final_lr_fraction}: must be in [0, 1]")
 
@@ -101,13 +112,15 @@ class WorldModelConfig:
 _OURS = {"frame": "moving", "normaliser": "paced", "learning_rate": 1e-3, "target_rate": 1e-3}
 _PRESETS = {
     "paper": {},
-    # At a constant 1e-3 three trainings of this width ended damaged (``docs/results.md``).
+    # At a constant 1e-3 and unclipped, three trainings of this width ended damaged
+    # (``docs/results.md``).
     "base": {
         **_OURS,
         "width": 512,
         "batch_size": 1024,
         "learning_rate": 5e-4,
         "final_lr_fraction": 0.05,
+        "grad_clip": 3.0,
         "gradient_steps": 100_000,
     },
     "small": {**_OURS, "width": 128, "gradient_steps": 20_000},
@@ -276,9 +289,10 @@ def world_model_loss(
 
 
 def optimiser(config: WorldModelConfig) -> optax.GradientTransformation:
-    """Return Adam, with a rate that falls where the settings say so."""
+    """Return Adam, with a rate that falls and spikes that are clipped where the settings say so."""
     rate = cosine_rate(config.learning_rate, config.gradient_steps, config.final_lr_fraction)
-    return optax.adam(rate)
+    adam = optax.adam(rate)
+    return optax.chain(clip_to_typical(config.grad_clip), adam) if config.grad_clip > 0 else adam
 
 
 def init(

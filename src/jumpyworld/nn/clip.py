@@ -1,0 +1,58 @@
+"""Gradient clipping that needs no scale: a spike is many times what is usual.
+
+    g <- g min(1, ratio typical / |g|)
+    log typical <- decay log typical + (1 - decay) log |g|          of the g that was let through
+
+One row far from all others (a quaternion that changes sign between two states) has a gradient ten
+times the usual one of a whole batch. Adam divides by a root mean square over a thousand steps, of
+which one spike is little, but follows its direction for ten steps with a tenth of it each: the
+weights go further than in hundreds of steps before, and a network thrown out like that has
+gradients ten thousand times the usual ones, which Adam remembers for thousands of steps.
+
+The typical norm is a geometric mean, so that it follows a trend (norms fall in training) and a
+spike that was let through in part moves it by a hundredth of the logarithm of ``ratio``.
+
+Deviation: the paper does not clip.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float
+
+DECAY = 0.99
+# A gradient of zero has no logarithm.
+SMALLEST = 1e-30
+
+
+class TypicalNorm(NamedTuple):
+    """State of ``clip_to_typical``: the logarithm of the typical norm, once there has been one."""
+
+    log_norm: Float[Array, ""]
+    known: Bool[Array, ""]
+
+
+def clip_to_typical(ratio: float) -> optax.GradientTransformation:
+    """Return a transformation that shrinks gradients larger than ``ratio`` times the typical one.
+
+    Args:
+        ratio: above 1; the first gradient is never clipped.
+    """
+
+    def init(params) -> TypicalNorm:
+        del params
+        return TypicalNorm(jnp.zeros((), jnp.float32), jnp.zeros((), bool))
+
+    def update(updates, state: TypicalNorm, params=None):
+        del params
+        log_norm = jnp.log(jnp.maximum(optax.tree.norm(updates), SMALLEST))
+        typical = jnp.where(state.known, state.log_norm, log_norm)
+        allowed = jnp.minimum(log_norm, typical + jnp.log(ratio))
+        factor = jnp.exp(allowed - log_norm)
+        clipped = jax.tree.map(lambda g: g * factor.astype(g.dtype), updates)
+        typical = DECAY * typical + (1 - DECAY) * allowed
+        return clipped, TypicalNorm(typical, jnp.ones((), bool))
+
+    return optax.GradientTransformation(init, update)
