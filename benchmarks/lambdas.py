@@ -1,7 +1,7 @@
 """Train GC-1S and GC-TD3 with several values of lambda at once, under vmap, and score each.
 
-    python benchmarks/lambdas.py gc1s:0.7 gc1s:1 gctd3:0.7 gctd3:0.7,target_rate=0.05 --dataset DIR \
-        --domain cube-1 --out RUN --minutes 9 --keep-steps 100000 200000 --episodes 20
+    python benchmarks/lambdas.py gc1s:0.7 gc1s:1 gctd3:0.7 gctd3:0.7,target_rate=0.05 \
+        --dataset DIR --domain cube-1 --out RUN --minutes 9 --keep-steps 100000 --episodes 20
 
 These networks are so small that a GPU mostly waits for the next kernel, and the two policies differ
 in one thing, the action A' that a target rests on. So they are members of one training: member i
@@ -10,9 +10,9 @@ SEED + i. The
 same line continues a run that was stopped by its minutes or a signal; what a crash can cost is the
 way since the last of --keep-steps.
 
-At each of --keep-steps and wherever the minutes end every member is exported to
-RUN/members/NAME-LAMBDA-...-SEED-STEP, a folder that `jumpy` takes as a policy and that names its own
-algorithm and lambda; RUN itself is a run of the first member's algorithm by its description. With
+At each of --keep-steps and wherever the minutes end every member is exported to a folder
+RUN/members/NAME-LAMBDA-...-SEED-STEP, which `jumpy` takes as a policy and which names its own
+algorithm and settings; RUN itself is a run of the first member's algorithm by its description. With
 --episodes each is evaluated too (so many episodes a task), by another process on the CPU, while
 training goes on; rows are added to RUN/eval/success.jsonl. What an interruption or a failure left
 out is evaluated by the next call of the same line.

@@ -144,9 +144,7 @@ def test_the_learning_rate_follows_a_cosine_only_where_asked(config, change):
 
 
 @pytest.mark.parametrize("kind", ["ghm", "world model"])
-def test_a_spike_reaches_adam_as_a_multiple_of_what_is_usual_only_where_asked(
-    config, change, kind
-):
+def test_a_spike_reaches_adam_as_a_multiple_of_what_is_usual_only_where_asked(config, change, kind):
     def updates(sizes, ratio):
         if kind == "ghm":
             transform = optimiser(change(config, grad_clip=ratio))

@@ -45,7 +45,7 @@ def clip_to_typical(ratio: float) -> optax.GradientTransformation:
         del params
         return TypicalNorm(jnp.zeros((), jnp.float32), jnp.zeros((), bool))
 
-    def update(updates, state: TypicalNorm, params=None):
+    def update(updates, state, params=None):
         del params
         log_norm = jnp.log(jnp.maximum(optax.tree.norm(updates), SMALLEST))
         typical = jnp.where(state.known, state.log_norm, log_norm)
