@@ -20,7 +20,8 @@ here=${LADDER:-ladder}
 python=${PYTHON:-python}
 jumpy=${JUMPY:-jumpy}
 mkdir -p "$here"
-constant=(final_lr_fraction=1.0 final_target_rate=null) # rates, but for variants that let them fall
+# Rates, but for variants that let them fall, and gradients as they are, as all was measured.
+constant=(final_lr_fraction=1.0 final_target_rate=null grad_clip=0)
 
 sets() {
   local domain policy_steps
@@ -42,7 +43,7 @@ compare() { # DOMAIN VARIANT... OPTION...
 one() {
   compare pointmaze-large one-goal: --one-goal --steps "${ONE_STEPS:-45000}" --seeds 1 --curve 4 \
     --rollout-steps 1000 --set width=${WIDTH:-256} learning_rate=1e-3 final_lr_fraction=0.05 target_rate=0.02 \
-    final_target_rate=0.005 hc_fraction=0.5
+    final_target_rate=0.005 hc_fraction=0.5 grad_clip=0
 }
 
 basics() {

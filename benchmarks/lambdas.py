@@ -6,16 +6,15 @@
 These networks are so small that a GPU mostly waits for the next kernel, and the two policies differ
 in one thing, the action A' that a target rests on. So they are members of one training: member i
 has the i-th policy, lambda and, where it names them, ``target_rate`` and ``normalise``, and seed
-SEED + i. The
-same line continues a run that was stopped by its minutes or a signal; what a crash can cost is the
-way since the last of --keep-steps.
+SEED + i; what differs between members is all of these. The same line continues a run that was
+stopped by its minutes or a signal; what a crash can cost is the way since the last of --keep-steps.
 
 At each of --keep-steps and wherever the minutes end every member is exported to a folder
 RUN/members/NAME-LAMBDA-...-SEED-STEP, which `jumpy` takes as a policy and which names its own
-algorithm and settings; RUN itself is a run of the first member's algorithm by its description. With
---episodes each is evaluated too (so many episodes a task), by another process on the CPU, while
-training goes on; rows are added to RUN/eval/success.jsonl. What an interruption or a failure left
-out is evaluated by the next call of the same line.
+algorithm and settings; RUN itself is by its description a run of the first member's algorithm with
+the settings of --set. With --episodes each is evaluated too (so many episodes a task), by another
+process on the CPU, while training goes on; rows are added to RUN/eval/success.jsonl. What an
+interruption or a failure left out is evaluated by the next call of the same line.
 """
 
 import argparse
@@ -84,7 +83,10 @@ def read_member(text: str) -> Named:
         coefficient = -1.0
     if name not in POLICIES or not 0 <= coefficient < float("inf"):
         raise ConfigError(f"member {text!r}: must be gc1s:LAMBDA or gctd3:LAMBDA, at least 0")
-    others = read_changes(tuple(words))
+    try:
+        others = read_changes(tuple(words))
+    except ConfigError as error:
+        raise ConfigError(f"member {text!r}: {str(error).removeprefix('--set ')}") from error
     if others.keys() - {"target_rate", "normalise"}:
         raise ConfigError(f"member {text!r}: may name target_rate and normalise alone")
     return Named(name, {"distill_coefficient": coefficient, **others})

@@ -57,6 +57,7 @@ def test_a_constant_rate_is_what_world_models_had_before_they_could_choose(saved
     named = trained(constant)["recipe"]
     document = describe(constant)
     del document["config"]["final_lr_fraction"]
+    assert document["config"].pop("grad_clip") == 0  # nor could they clip
     monkeypatch.setattr("jumpyworld.loading.describe", lambda folder: document)
     assert trained(constant)["recipe"] == named
     monkeypatch.undo()

@@ -30,6 +30,15 @@ def test_the_same_command_continues_to_the_same_bits(straight, data, tmp_path, c
     assert runs.saved_steps(out) == [2]
 
 
+def test_what_is_usual_among_gradients_is_remembered(straight, data, tmp_path):
+    # A ratio so small that many steps are clipped, of two seeds that clip on their own.
+    words = ("--set", "grad_clip=1.01", "--num-seeds", 2)
+    for steps in (3, 8):
+        assert train_ghm(data, straight, tmp_path / "run", "--steps", steps, *words) == 0
+    assert train_ghm(data, straight, tmp_path / "whole", "--steps", 8, *words) == 0
+    assert state(tmp_path / "run") == state(tmp_path / "whole")
+
+
 def test_steps_default_to_the_settings_and_kept_ones_stay(data, tmp_path):
     words = ("--set", "gradient_steps=6", "--save-every", 1, "--keep-steps", 1, 2)
     assert train_gcbc(data, tmp_path / "run", *words) == 0

@@ -130,3 +130,7 @@ def test_what_is_no_member_is_refused(lambdas, text):
 def test_a_member_names_only_what_differs_under_vmap(lambdas):
     with pytest.raises(ConfigError, match="may name target_rate and normalise alone"):
         lambdas.read_member("gc1s:0.1,discount=0.9")
+    with pytest.raises(ConfigError, match=r"member 'gc1s:0.1,': : must be FIELD=VALUE"):
+        lambdas.read_member("gc1s:0.1,")
+    with pytest.raises(ConfigError, match=r"member .*: target_rate: given twice"):
+        lambdas.read_member("gc1s:0.1,target_rate=0.1,target_rate=0.2")

@@ -158,8 +158,9 @@ def trained(path: Path | str, seed: int | None = None) -> dict[str, Any]:
     settings = dict(document["config"])
     if settings.get("policy_steps", 0) is None:
         del settings["policy_steps"]  # recipes from before there was this setting keep their names
-    if document["kind"] == "world-model" and settings.get("final_lr_fraction") == 1:
-        del settings["final_lr_fraction"]  # as above
+    if document["kind"] == "world-model":  # as above
+        later = {"final_lr_fraction": 1, "grad_clip": 0}
+        settings = {k: v for k, v in settings.items() if k not in later or v != later[k]}
     recipe = [document["kind"], low, settings, origin, rounded]
     seeds = document["seeds"]
     return {

@@ -6,7 +6,8 @@
     sample/spread        standard deviation of samples over that of the data, mean over dimensions:
                          far from 1 at the longest horizon the model has collapsed or exploded
     ema/distance         |online - average| / |average| of the weights
-    grad/rms             root mean square of the gradient's norm over the last thousand steps
+    grad/rms             root mean square of the gradient's norm over the last thousand steps, as
+                         Adam sees it: after clipping
 
 They are not part of a step: their many small reductions would slow it on a GPU.
 Shapes: B rows, n samples of each, d state dimensions.
