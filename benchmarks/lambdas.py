@@ -20,7 +20,6 @@ interruption or a failure left out is evaluated by the next call of the same lin
 import argparse
 import copy
 import dataclasses
-import json
 import os
 import subprocess
 import sys
@@ -41,19 +40,21 @@ from jumpyworld.cli.train_loop import read_changes
 from jumpyworld.errors import ConfigError, JumpyError
 from jumpyworld.policies import gc1s, gctd3
 from jumpyworld.policies.job import policy_job
-from jumpyworld.storage import checkpoint, runs
+from jumpyworld.storage import checkpoint, manifest, runs
 from jumpyworld.storage.files import write_json
 from jumpyworld.storage.schema import with_changes
 from jumpyworld.training import TrainingConfig, TrainingJob, train
 
 POLICIES = ("gc1s", "gctd3")
 MEMBERS = "members"
+MEMBERS_FILE = "members.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """What a member is called and has of its own."""
+    """What a member is called and has of its own, and how it was asked for."""
 
+    text: str
     policy: str
     changes: dict[str, Any]
 
@@ -89,7 +90,10 @@ def read_member(text: str) -> Named:
         raise ConfigError(f"member {text!r}: {str(error).removeprefix('--set ')}") from error
     if others.keys() - {"target_rate", "normalise"}:
         raise ConfigError(f"member {text!r}: may name target_rate and normalise alone")
-    return Named(name, {"distill_coefficient": coefficient, **others})
+    rate = others.get("target_rate")
+    if isinstance(rate, int) and not isinstance(rate, bool):
+        others["target_rate"] = float(rate)
+    return Named(text, name, {"distill_coefficient": coefficient, **others})
 
 
 def with_traced(config: Any, **values: Any) -> Any:
@@ -105,7 +109,7 @@ def members_job(members: list[Named], dataset: data.Dataset, config: Any) -> Tra
     spec = policies.PolicySpec.from_arrays(dataset.observations, dataset.actions)
     if members[0].policy == "gctd3":  # the same fields, in the class that the algorithm asks for
         config = gctd3.GCTD3Config(**dataclasses.asdict(config))
-    own = [with_changes(config, member.changes, f"member {member.label}") for member in members]
+    own = [with_changes(config, member.changes, f"member {member.text!r}") for member in members]
     left = iter(zip(members, own, strict=True))
 
     def init(key) -> Member:
@@ -167,6 +171,19 @@ def evaluate(run: Path, folder: Path, domain: str, episodes: int, seed: int) -> 
     return subprocess.run(command, env=environment, stdout=sys.stderr).returncode == 0
 
 
+def remember(run: Path, members: list[str]) -> None:
+    """Write down whose run this is, before training, so that no checkpoint is ever without them."""
+    path = run / MEMBERS_FILE
+    if path.exists():
+        written = manifest.parse_json(path.read_bytes(), path)
+        if written != members:
+            raise ConfigError(f"{path}: has the members {written}, not {members}")
+    elif (run / "config.json").exists():
+        raise ConfigError(f"--out {run}: holds a run of something else: choose another folder")
+    run.mkdir(parents=True, exist_ok=True)
+    write_json(path, members)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("members", nargs="+", help="POLICY:LAMBDA[,FIELD=VALUE...]")
@@ -192,8 +209,10 @@ def main() -> None:
         raise ConfigError(f"{told}, those of {domain.name} {domain.observation_dim}")
     if dataset.domain not in (None, domain.name):
         raise ConfigError(f"--dataset {a.dataset}: is of {dataset.domain}, not of {domain.name}")
-    if a.eval_seed < 0 or (a.episodes is not None and a.episodes < 1):
-        raise ConfigError("--eval-seed must be at least 0, --episodes at least 1")
+    if a.eval_seed < 0:
+        raise ConfigError(f"--eval-seed {a.eval_seed}: must be at least 0")
+    if a.episodes is not None and a.episodes < 1:
+        raise ConfigError(f"--episodes {a.episodes}: must be at least 1")
     job = members_job(members, dataset, config)
     settings = TrainingConfig(
         steps=config.gradient_steps,
@@ -204,12 +223,7 @@ def main() -> None:
         keep_steps=tuple(a.keep_steps),
         log_every=1000,
     )
-    # Before training, so that no checkpoint is ever without them.
-    path = a.out / "members.json"
-    if path.exists() and json.loads(path.read_text()) != a.members:
-        parser.error(f"{path} has other members")
-    a.out.mkdir(parents=True, exist_ok=True)
-    write_json(path, a.members)
+    remember(a.out, a.members)
     running, kept = {}, set(a.keep_steps)
 
     def score(folders: list[Path]) -> None:
@@ -230,22 +244,22 @@ def main() -> None:
     # One after the other, so that rows stand in the order of steps; those that have begun are
     # waited for, whatever comes of the training.
     with ThreadPoolExecutor(1) as evaluations:
-        # What an earlier call was cut off in; a row that is there already is left as it is.
-        exported = (a.out / MEMBERS).glob("gc*")
-        score(sorted(exported, key=lambda folder: folder.name.rpartition("-")[2]))
-        for step in sorted(kept):
-            score_step(step)
         try:
+            # What an earlier call was cut off in; a row that is there already is left as it is.
+            exported = (a.out / MEMBERS).glob("gc*")
+            score(sorted(exported, key=lambda folder: folder.name.rpartition("-")[2]))
+            for step in sorted(kept):
+                score_step(step)
             result = train(job, a.out, settings, progress=reached)
+            print(f"{result.step} steps in {result.seconds:.0f} s, {result.status}", flush=True)
+            if result.status == "interrupted":  # whoever interrupts means to go on
+                raise KeyboardInterrupt
+            score_step(result.step)
+            good = [evaluation.result() for evaluation in running.values()]
         except BaseException:
             evaluations.shutdown(cancel_futures=True)
             raise
-        print(f"{result.step} steps in {result.seconds:.0f} s, {result.status}", flush=True)
-        if result.status == "interrupted":  # whoever interrupts means to go on
-            evaluations.shutdown(cancel_futures=True)
-            sys.exit(130)
-        score_step(result.step)
-    if not all(evaluation.result() for evaluation in running.values()):
+    if not all(good):
         raise JumpyError("an evaluation failed; the same line takes it up again")
 
 
@@ -254,3 +268,8 @@ if __name__ == "__main__":
         main()
     except JumpyError as error:
         sys.exit(f"lambdas.py: error: {error}")
+    except OSError as error:
+        sys.exit(f"lambdas.py: error: {error.filename}: {error.strerror}")
+    except KeyboardInterrupt:
+        print("lambdas.py: interrupted; the same line goes on", file=sys.stderr)
+        sys.exit(130)

@@ -114,11 +114,25 @@ def test_every_member_is_scored_and_what_failed_is_taken_up_again(lambdas, comma
     def interrupted(*_, **__):
         return SimpleNamespace(step=4, seconds=0.0, status="interrupted")
 
-    with pytest.raises(SystemExit, match="130"):
+    with pytest.raises(KeyboardInterrupt):
         run(lambda _: time.sleep(0.3) or True, train=interrupted)
     assert len(told[2]) == 1
     with pytest.raises(ConfigError, match="each member names its own"):
         run(lambda _: True, more=["distill_coefficient=2"])
+
+
+def test_a_folder_of_something_else_is_left_as_it_is(lambdas, tmp_path):
+    lambdas.remember(tmp_path / "new", ["gc1s:0.1"])
+    lambdas.remember(tmp_path / "new", ["gc1s:0.1"])
+    with pytest.raises(ConfigError, match=r"has the members \['gc1s:0.1'\], not \['gc1s:0.2'\]"):
+        lambdas.remember(tmp_path / "new", ["gc1s:0.2"])
+    (tmp_path / "new/members.json").write_text("{")
+    with pytest.raises(JumpyError, match=r"members.json: not readable as JSON"):
+        lambdas.remember(tmp_path / "new", ["gc1s:0.1"])
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=f"--out {tmp_path}: holds a run of something else"):
+        lambdas.remember(tmp_path, ["gc1s:0.1"])
+    assert not (tmp_path / "members.json").exists()
 
 
 @pytest.mark.parametrize("text", ["crl:0.1", "gc1s", "gc1s:-1", "gctd3:inf"])
