@@ -27,8 +27,12 @@ def test_the_repositorys_own_results(tmp_path):
     assert "| antmaze-medium | gcbc | .57 [.47, .66] | .49 | " in text
     listed = [x for x in text.splitlines() if x.startswith("| antmaze-medium | gcbc | zero-shot |")]
     assert any("60000 steps | .32 [.24, .42]" in x for x in listed)
-    # Of one training's checkpoints the end is shown, though they were scored after it.
-    assert "| cube-2 | gcbc | - | 1.47 (.00) | 2.57 [2.31, 2.83] | 1.42 (.01) | " in text
+    # The model that was scored last is shown; the one before and its training's checkpoints are listed.
+    assert "| cube-2 | gcbc | - | 1.47 (.00) | 2.32 [2.15, 2.48] | 1.42 (.01) | " in text
+    listed = [
+        x for x in text.splitlines() if x.startswith("| cube-2 | gcbc | td-hc | random | 0 | ")
+    ]
+    assert all(any(f"0.995: {emd}/1.21" in x for x in listed) for emd in ("2.57", "3.11"))
     rows = [json.loads(x) for x in (ROOT / "results/success.jsonl").read_text().splitlines()]
     gcbc = [row for row in rows if row["policy"] == "gcbc"]
     assert "unknown kind sweep" not in text and "not understood: kind" not in text
