@@ -27,7 +27,7 @@ def test_the_repositorys_own_results(tmp_path):
     assert "| antmaze-medium | gcbc | .57 [.47, .66] | .49 | " in text
     listed = [x for x in text.splitlines() if x.startswith("| antmaze-medium | gcbc | zero-shot |")]
     assert any("60000 steps | .32 [.24, .42]" in x for x in listed)
-    # The model that was scored last is shown; the one before and its training's checkpoints are listed.
+    # The model that was scored last is shown; the one before and its checkpoints are listed.
     assert "| cube-2 | gcbc | - | 1.47 (.00) | 2.32 [2.15, 2.48] | 1.42 (.01) | " in text
     listed = [
         x for x in text.splitlines() if x.startswith("| cube-2 | gcbc | td-hc | random | 0 | ")
