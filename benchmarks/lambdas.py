@@ -263,7 +263,8 @@ def main() -> None:
         raise JumpyError("an evaluation failed; the same line takes it up again")
 
 
-if __name__ == "__main__":
+def guarded_main() -> None:
+    """Run, and say in one line why it could not."""
     try:
         main()
     except JumpyError as error:
@@ -273,3 +274,7 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         print("lambdas.py: interrupted; the same line goes on", file=sys.stderr)
         sys.exit(130)
+
+
+if __name__ == "__main__":
+    guarded_main()

@@ -121,6 +121,23 @@ def test_every_member_is_scored_and_what_failed_is_taken_up_again(lambdas, comma
         run(lambda _: True, more=["distill_coefficient=2"])
 
 
+def test_an_interruption_and_a_path_that_cannot_be_written_are_told(
+    lambdas, tmp_path, monkeypatch, capsys
+):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lambdas, "main", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        lambdas.guarded_main()
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "lambdas.py: interrupted; the same line goes on\n"
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(lambdas, "main", lambda: lambdas.remember(tmp_path / "file", []))
+    with pytest.raises(SystemExit, match=f"lambdas.py: error: {tmp_path}/file: File exists"):
+        lambdas.guarded_main()
+
+
 def test_a_folder_of_something_else_is_left_as_it_is(lambdas, tmp_path):
     lambdas.remember(tmp_path / "new", ["gc1s:0.1"])
     lambdas.remember(tmp_path / "new", ["gc1s:0.1"])

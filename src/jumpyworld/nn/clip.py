@@ -13,7 +13,8 @@ The typical norm is a geometric mean, so that it follows a trend (norms fall in 
 spike that was let through in part moves it by a hundredth of the logarithm of ``ratio``. Norms that
 stay larger are let through once it has grown to them, at most 1.1 % a step with a ratio of 3.
 
-Deviation: the paper does not clip.
+Optax clips by a norm in absolute units, which each domain would need one of its own of, or by the
+size of the weights. Deviation: the paper does not clip.
 """
 
 from typing import NamedTuple
